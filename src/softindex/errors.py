@@ -1,0 +1,56 @@
+"""The exceptions a caller may catch, each raised with one sentence that says what to do."""
+
+from __future__ import annotations
+
+__all__ = [
+    "CorruptIndexError",
+    "FormatVersionError",
+    "InputError",
+    "MethodError",
+    "MissingDependencyError",
+    "NotAnIndexError",
+    "SaveError",
+    "SoftindexError",
+    "StorageError",
+    "UnknownIdError",
+]
+
+
+class SoftindexError(Exception):
+    """Everything softindex raises on purpose."""
+
+
+class InputError(SoftindexError, ValueError):
+    """An argument is wrong: shape, dtype, range, not finite, duplicate ids."""
+
+
+class UnknownIdError(InputError, LookupError):
+    """An id was asked for that the index does not hold."""
+
+
+class MethodError(InputError):
+    """A method that does not exist, or that this index was not built for."""
+
+
+class MissingDependencyError(SoftindexError, ImportError):
+    """A file format or feature needs an optional package that is not installed."""
+
+
+class StorageError(SoftindexError):
+    """A saved index could not be read or written."""
+
+
+class NotAnIndexError(StorageError):
+    """The path does not hold a saved index."""
+
+
+class FormatVersionError(StorageError):
+    """The index was saved by a newer version of softindex."""
+
+
+class CorruptIndexError(StorageError):
+    """A saved index is damaged: a checksum, a size or a value is wrong."""
+
+
+class SaveError(StorageError):
+    """The index could not be written; whatever stood at the path before is untouched."""

@@ -1,0 +1,125 @@
+"""The frozen records that stages hand to each other and to the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Ids = NDArray[np.int64] | NDArray[np.str_]
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Vectors as they came in.
+
+    vectors (n, d) float32 or float16, possibly a memmap; ids (n,) int64 or str, or None where the
+    source names no ids (row numbers then serve).
+    """
+
+    vectors: NDArray[Any]
+    ids: Ids | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Which cell each item belongs to.
+
+    assignment (n,) int32, values in [0, clusters); a cell may be empty.
+    """
+
+    assignment: NDArray[np.int32]
+    clusters: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """What is kept of each cell.  All arrays have k = clusters entries in their first axis.
+
+    With per-item log biases every moment is weighted by exp(bias): an item of bias log 2 counts as two.
+    """
+
+    means: Floats
+    """(k, d) weighted mean of the members; zero where the cell is empty."""
+    log_sizes: Doubles
+    """(k,) log of the summed weights (log of the member count without biases); -inf where empty."""
+    radii: Floats
+    """(k,) no member is farther from the stored mean than this (rounded up)."""
+    norm_min: Floats
+    """(k,) no member is shorter (rounded down)."""
+    norm_max: Floats
+    """(k,) no member is longer (rounded up)."""
+    bias_max: Floats | None
+    """(k,) the largest log bias of a member; None without biases."""
+    dispersion: Dispersion
+
+
+@dataclass(frozen=True, slots=True)
+class Dispersion:
+    """The covariance of each cell, in one of three forms.
+
+    none: nothing is kept.
+    full: `forms` (k, d(d+1)/2) float32, the upper triangle row by row with off-diagonal entries doubled, so
+        that q' S q is the dot product of forms with the packed products q_i q_j.
+    rank r: `forms` (k, r, d) float32 and `spread` (k,): q' S q is estimated by
+        sum_j (forms_j . q)^2 + spread |q|^2 (the rest of the trace spread evenly); `excess` (k,) makes
+        estimate + excess |q|^2 an upper bound of the true form for every q.
+    """
+
+    kind: str
+    rank: int = 0
+    forms: Floats | None = None
+    spread: Floats | None = None
+    excess: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """What `sample` returns; one row per query, one column per draw (1-D query: no row axis)."""
+
+    ids: Ids
+    """(b, n) the drawn ids."""
+    log_prob: Doubles
+    """(b, n) natural log of the probability with which one draw returns this id."""
+    error: Doubles
+    """(b,) estimated total variation to the exact softmax: 0 for exact, NaN where the law states none."""
+    items_scored: Integers
+    """(b,) items whose score was computed."""
+    method: str
+    """The law drawn from."""
+    seed: int
+    """The seed that gives these draws again."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """What `top_k` returns: ids (b, k) and scores (b, k) float32, best first."""
+
+    ids: Ids
+    scores: Floats
+    items_scored: Integers
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value and, where they are proven, its bounds.  Each is (b,) float64 (a 1-D query: a float)."""
+
+    value: Doubles
+    low: Doubles | None = None
+    high: Doubles | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a directory on disk holds: JSON parameters and named arrays."""
+
+    kind: str
+    parameters: Json
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
