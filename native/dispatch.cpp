@@ -1,0 +1,40 @@
+// Chooses the set of kernels for the CPU at hand.
+#include <cstring>
+
+#include "kernels.h"
+
+namespace softindex {
+namespace {
+
+#define SOFTINDEX_TABLE(target)                                                                                    \
+  {#target,       target::scan,          target::scan_group, target::weigh, target::weigh_masses,                  \
+   target::pick,  target::outer_product, target::square_sums}
+
+struct Candidate {
+  Kernels kernels;
+  bool (*runs)();
+};
+
+const Candidate candidates[] = {
+#ifdef SOFTINDEX_X86
+    {SOFTINDEX_TABLE(avx512),
+     [] { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                 __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                 __builtin_cpu_supports("avx512cd"); }},
+    {SOFTINDEX_TABLE(avx2), [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                                        __builtin_cpu_supports("bmi2"); }},
+#endif
+    {SOFTINDEX_TABLE(baseline), [] { return true; }},
+};
+
+}  // namespace
+
+const Kernels* find_kernels(const char* name) {
+  for (const Candidate& candidate : candidates) {
+    if (*name != '\0' && std::strcmp(name, candidate.kernels.name) != 0) continue;
+    if (candidate.runs()) return &candidate.kernels;
+  }
+  return nullptr;
+}
+
+}  // namespace softindex

@@ -1,0 +1,123 @@
+// A batch of queries against one index: threads, workspaces and random streams around the per-query functions.
+#include "engine.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "draw.h"
+#include "hash.h"
+#include "masses.h"
+#include "parallel.h"
+#include "top_k.h"
+
+namespace softindex {
+namespace {
+
+// Starting a thread costs about as much as a handful of two-level draws: give each at least this many groups.
+constexpr int64_t groups_per_thread = 4;
+
+// The random stream of each query is named by its content, so that draws do not depend on how queries are batched
+// or ordered; the second and later copies of a query in one call get streams of their own.
+std::vector<uint64_t> streams_of(const float* queries, int64_t b, int64_t d) {
+  std::vector<uint64_t> streams(b);
+  for (int64_t q = 0; q < b; ++q) streams[q] = hash_bytes(queries + q * d, d * (int64_t)sizeof(float));
+  if (b == 1) return streams;
+  std::vector<int64_t> order(b);
+  for (int64_t q = 0; q < b; ++q) order[q] = q;
+  const std::vector<uint64_t> hashes = streams;
+  std::sort(order.begin(), order.end(),
+            [&](int64_t a, int64_t c) { return hashes[a] != hashes[c] ? hashes[a] < hashes[c] : a < c; });
+  uint64_t copy = 0;
+  for (int64_t i = 1; i < b; ++i) {
+    copy = hashes[order[i]] == hashes[order[i - 1]] ? copy + 1 : 0;
+    if (copy > 0) {
+      const uint64_t name[2] = {hashes[order[i]], copy};
+      streams[order[i]] = hash_bytes(name, sizeof(name));
+    }
+  }
+  return streams;
+}
+
+}  // namespace
+
+// per_query(query number, padded query, its log masses, workspace), for groups of queries on several threads.
+template <class PerQuery>
+void Engine::for_each_query(const Law& law, const float* queries, int64_t b, int64_t threads,
+                            const PerQuery& per_query) {
+  const int64_t groups = (b + group_size - 1) / group_size;
+  if (law.exhaustive && groups < threads) return share_one_scan(law, queries, b, threads, per_query);
+  if (!law.exhaustive) threads = std::min(threads, std::max<int64_t>(1, groups / groups_per_thread));
+  parallel(groups, threads, [&](const auto& next) {
+    WorkspacePool::Lease lease(pool_, view_);
+    Workspace& workspace = *lease;
+    for (int64_t group = next(); group >= 0; group = next()) {
+      const int64_t begin = group * group_size, count = std::min(group_size, b - begin);
+      stage_queries(view_, queries + begin * view_.d, count, workspace);
+      cell_masses(kernels_, view_, law, count, workspace);
+      for (int64_t g = 0; g < count; ++g)
+        per_query(begin + g, &workspace.queries[g * padded(view_.d)], &workspace.log_masses[g * view_.k], workspace);
+    }
+  });
+}
+
+// Too few queries to give each thread its own: the threads share the scan of the cells instead.
+template <class PerQuery>
+void Engine::share_one_scan(const Law& law, const float* queries, int64_t b, int64_t threads,
+                            const PerQuery& per_query) {
+  const int64_t pieces = std::min(view_.k, threads * 8);
+  std::vector<double> log_masses(group_size * view_.k);
+  for (int64_t begin = 0; begin < b; begin += group_size) {
+    const int64_t count = std::min(group_size, b - begin);
+    parallel(pieces, threads, [&](const auto& next) {
+      WorkspacePool::Lease lease(pool_, view_);
+      stage_queries(view_, queries + begin * view_.d, count, *lease);
+      for (int64_t piece = next(); piece >= 0; piece = next())
+        scan_cells(kernels_, view_, law.temperature, count, piece * view_.k / pieces,
+                   (piece + 1) * view_.k / pieces, log_masses.data(), *lease);
+    });
+    WorkspacePool::Lease lease(pool_, view_);
+    stage_queries(view_, queries + begin * view_.d, count, *lease);
+    for (int64_t g = 0; g < count; ++g)
+      per_query(begin + g, &(*lease).queries[g * padded(view_.d)], &log_masses[g * view_.k], *lease);
+  }
+}
+
+void Engine::sample(const Law& law, const float* queries, int64_t b, int64_t n, uint64_t seed, int64_t threads,
+                    int64_t* positions, double* log_prob, int64_t* scored) {
+  const std::vector<uint64_t> streams = streams_of(queries, b, view_.d);
+  for_each_query(law, queries, b, threads,
+                 [&](int64_t q, const float* query, const double* log_masses, Workspace& workspace) {
+                   scored[q] = draw(kernels_, view_, law, query, log_masses, seed, streams[q], n, positions + q * n,
+                                    log_prob + q * n, workspace);
+                 });
+}
+
+void Engine::log_prob(const Law& law, const float* queries, int64_t b, const int64_t* positions, int64_t m,
+                      int64_t threads, double* log_prob) {
+  for_each_query(law, queries, b, threads,
+                 [&](int64_t q, const float* query, const double* log_masses, Workspace& workspace) {
+                   log_probabilities(kernels_, view_, law, query, log_masses, positions + q * m, m, log_prob + q * m,
+                                     workspace);
+                 });
+}
+
+void Engine::log_partition(const Law& law, const float* queries, int64_t b, int64_t threads, double* values) {
+  for_each_query(law, queries, b, threads,
+                 [&](int64_t q, const float*, const double* log_masses, Workspace&) {
+                   values[q] = kernels_.weigh_masses(log_masses, view_.k, nullptr, nullptr);
+                 });
+}
+
+void Engine::top_k(const float* queries, int64_t b, double temperature, int64_t k, int64_t probes, int64_t threads,
+                   int64_t* positions, float* scores, int64_t* scored) {
+  parallel(b, std::min(threads, std::max<int64_t>(1, b / groups_per_thread)), [&](const auto& next) {
+    WorkspacePool::Lease lease(pool_, view_);
+    for (int64_t q = next(); q >= 0; q = next()) {
+      stage_queries(view_, queries + q * view_.d, 1, *lease);
+      scored[q] = softindex::top_k(kernels_, view_, (*lease).queries.data(), temperature, k, probes,
+                                   positions + q * k, scores + q * k, *lease);
+    }
+  });
+}
+
+}  // namespace softindex

@@ -1,0 +1,38 @@
+// A batch of queries against one index: threads, workspaces and random streams around the per-query functions.
+#pragma once
+
+#include "workspace.h"
+
+namespace softindex {
+
+class Engine {
+ public:
+  Engine(const Kernels& kernels, const View& view) : kernels_(kernels), view_(view) {}
+
+  const View& view() const { return view_; }
+  const Kernels& kernels() const { return kernels_; }
+
+  // queries (b, d); positions and log_prob (b, n); scored (b).
+  void sample(const Law& law, const float* queries, int64_t b, int64_t n, uint64_t seed, int64_t threads,
+              int64_t* positions, double* log_prob, int64_t* scored);
+  // positions and log_prob (b, m).
+  void log_prob(const Law& law, const float* queries, int64_t b, const int64_t* positions, int64_t m,
+                int64_t threads, double* log_prob);
+  // values (b).
+  void log_partition(const Law& law, const float* queries, int64_t b, int64_t threads, double* values);
+  // positions and scores (b, k); scored (b).
+  void top_k(const float* queries, int64_t b, double temperature, int64_t k, int64_t probes, int64_t threads,
+             int64_t* positions, float* scores, int64_t* scored);
+
+ private:
+  template <class PerQuery>
+  void for_each_query(const Law& law, const float* queries, int64_t b, int64_t threads, const PerQuery& per_query);
+  template <class PerQuery>
+  void share_one_scan(const Law& law, const float* queries, int64_t b, int64_t threads, const PerQuery& per_query);
+
+  const Kernels& kernels_;
+  View view_;
+  WorkspacePool pool_;
+};
+
+}  // namespace softindex

@@ -1,0 +1,68 @@
+// The inner loops that are compiled once per instruction set, and the table that holds one set of them.
+#pragma once
+
+#include <cstdint>
+
+#ifndef SOFTINDEX_TARGET
+#define SOFTINDEX_TARGET baseline
+#endif
+
+namespace softindex {
+
+constexpr int lanes = 16;
+constexpr int64_t group_size = 4;    // queries scored together in a batch: the rows are then read once for four
+constexpr int64_t block_size = 64;   // items per entry of a prefix sum
+
+inline int64_t padded(int64_t d) { return (d + lanes - 1) / lanes * lanes; }
+inline int64_t blocks(int64_t count) { return (count + block_size - 1) / block_size; }
+
+// A matrix in memory: `limit` is one past its last float, so that a kernel knows where it may read ahead.
+struct Rows {
+  const float* first;
+  int64_t count;
+  int64_t d;
+  const float* limit;
+};
+
+// Unnormalised weights: the log of their sum is reference * inverse_temperature + peak + log(total).
+struct Mass {
+  float reference;  // the largest dot product
+  float peak;       // the largest (dot - reference) * inverse_temperature + bias
+  double total;     // the sum of exp(... - peak)
+};
+
+struct Kernels {
+  const char* name;
+  void (*scan)(Rows rows, const float* query, float* dots);
+  void (*scan_group)(Rows rows, const float* queries, float* dots, int64_t stride);
+  Mass (*weigh)(const float* dots, int64_t count, float inverse_temperature, const float* bias, float* weights,
+                double* prefix);
+  double (*weigh_masses)(const double* log_masses, int64_t count, float* weights, double* prefix);
+  int64_t (*pick)(const float* weights, const double* prefix, int64_t count, double uniform);
+  void (*outer_product)(const float* query, int64_t d, float* packed);
+  void (*square_sums)(const float* dots, int64_t count, int64_t rank, double* sums);
+};
+
+#define SOFTINDEX_DECLARE(target)                                                                                  \
+  namespace target {                                                                                               \
+  void scan(Rows rows, const float* query, float* dots);                                                           \
+  void scan_group(Rows rows, const float* queries, float* dots, int64_t stride);                                   \
+  Mass weigh(const float* dots, int64_t count, float inverse_temperature, const float* bias, float* weights,       \
+             double* prefix);                                                                                      \
+  double weigh_masses(const double* log_masses, int64_t count, float* weights, double* prefix);                    \
+  int64_t pick(const float* weights, const double* prefix, int64_t count, double uniform);                         \
+  void outer_product(const float* query, int64_t d, float* packed);                                                \
+  void square_sums(const float* dots, int64_t count, int64_t rank, double* sums);                                  \
+  }
+
+SOFTINDEX_DECLARE(baseline)
+#ifdef SOFTINDEX_X86
+SOFTINDEX_DECLARE(avx2)
+SOFTINDEX_DECLARE(avx512)
+#endif
+#undef SOFTINDEX_DECLARE
+
+// The best set this CPU runs, or the named one; nullptr if the CPU cannot run it or there is none of that name.
+const Kernels* find_kernels(const char* name);
+
+}  // namespace softindex

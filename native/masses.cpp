@@ -1,0 +1,111 @@
+// The log mass of every cell under a law, for a group of one to four queries.
+#include "masses.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace softindex {
+namespace {
+
+void scan_rows(const Kernels& kernels, const Rows& rows, const float* queries, int64_t count, float* dots,
+               int64_t stride) {
+  if (count == group_size) {
+    kernels.scan_group(rows, queries, dots, stride);
+  } else {
+    for (int64_t g = 0; g < count; ++g) kernels.scan(rows, queries + g * padded(rows.d), dots + g * stride);
+  }
+}
+
+double squared_norm(const float* query, int64_t d) {
+  double total = 0;
+  for (int64_t j = 0; j < d; ++j) total += (double)query[j] * query[j];
+  return total;
+}
+
+// Adds dispersion(q) / (2 t^2) to the log masses of each query.
+void add_dispersion(const Kernels& kernels, const View& view, const Law& law, int64_t count, Workspace& workspace) {
+  const Rows rows = view.form_rows();
+  const int64_t width = padded(view.d);
+  const double scale = 0.5 / (law.temperature * law.temperature);
+  double norms[group_size];
+  for (int64_t g = 0; g < count; ++g) norms[g] = squared_norm(&workspace.queries[g * width], view.d);
+  const float* inputs = workspace.queries.data();
+  if (view.forms_kind == Forms::full) {
+    // Products of the query scaled to length one: those of a long query could overflow float32.
+    std::vector<float>& unit = workspace.weights;
+    unit.resize(std::max<size_t>(unit.size(), view.d));
+    for (int64_t g = 0; g < count; ++g) {
+      const double inverse = norms[g] > 0 ? 1.0 / std::sqrt(norms[g]) : 0.0;
+      for (int64_t j = 0; j < view.d; ++j) unit[j] = (float)(workspace.queries[g * width + j] * inverse);
+      kernels.outer_product(unit.data(), view.d, &workspace.form_queries[g * padded(rows.d)]);
+    }
+    inputs = workspace.form_queries.data();
+  }
+  scan_rows(kernels, rows, inputs, count, workspace.form_dots.data(), rows.count);
+  for (int64_t g = 0; g < count; ++g) {
+    const float* dots = &workspace.form_dots[g * rows.count];
+    double* log_masses = &workspace.log_masses[g * view.k];
+    if (view.forms_kind == Forms::full) {
+      // Rounding may leave a form of almost zero below zero, which no variance is.
+      for (int64_t c = 0; c < view.k; ++c) log_masses[c] += scale * norms[g] * std::max(dots[c], 0.0f);
+    } else {
+      kernels.square_sums(dots, view.k, view.rank, workspace.form_sums.data());
+      for (int64_t c = 0; c < view.k; ++c)
+        log_masses[c] += scale * (workspace.form_sums[c] + view.spread[c] * norms[g]);
+    }
+  }
+}
+
+}  // namespace
+
+void stage_queries(const View& view, const float* queries, int64_t count, Workspace& workspace) {
+  for (int64_t g = 0; g < count; ++g)
+    std::memcpy(&workspace.queries[g * padded(view.d)], queries + g * view.d, view.d * sizeof(float));
+}
+
+double log_mass(const Mass& mass, double temperature) {
+  return mass.reference / temperature + mass.peak + std::log(mass.total);
+}
+
+void scan_cells(const Kernels& kernels, const View& view, double temperature, int64_t count, int64_t first,
+                int64_t last, double* log_masses, Workspace& workspace) {
+  const float inverse = (float)(1.0 / temperature);
+  int64_t from = first;
+  while (from < last) {
+    // Small cells lie side by side in memory: scan a stretch of them with one call.
+    int64_t to = from + 1;
+    while (to < last && view.offsets[to + 1] - view.offsets[from] <= 1024) ++to;
+    const int64_t begin = view.offsets[from];
+    scan_rows(kernels, view.items(begin, view.offsets[to]), workspace.queries.data(), count, workspace.dots.data(),
+              workspace.stretch);
+    for (int64_t g = 0; g < count; ++g) {
+      for (int64_t c = from; c < to; ++c) {
+        double& result = log_masses[g * view.k + c];
+        if (view.size(c) == 0) {
+          result = -std::numeric_limits<double>::infinity();
+          continue;
+        }
+        const float* dots = &workspace.dots[g * workspace.stretch + view.offsets[c] - begin];
+        const float* bias = view.bias == nullptr ? nullptr : view.bias + view.offsets[c];
+        result = log_mass(kernels.weigh(dots, view.size(c), inverse, bias, nullptr, nullptr), temperature);
+      }
+    }
+    from = to;
+  }
+}
+
+void cell_masses(const Kernels& kernels, const View& view, const Law& law, int64_t count, Workspace& workspace) {
+  if (law.exhaustive) {
+    scan_cells(kernels, view, law.temperature, count, 0, view.k, workspace.log_masses.data(), workspace);
+    return;
+  }
+  scan_rows(kernels, view.mean_rows(), workspace.queries.data(), count, workspace.cell_dots.data(), view.k);
+  for (int64_t g = 0; g < count; ++g)
+    for (int64_t c = 0; c < view.k; ++c)
+      workspace.log_masses[g * view.k + c] = workspace.cell_dots[g * view.k + c] / law.temperature + law.offset[c];
+  if (law.dispersion) add_dispersion(kernels, view, law, count, workspace);
+}
+
+}  // namespace softindex

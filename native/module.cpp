@@ -1,0 +1,281 @@
+// Binds the engine and the single kernels to Python; computes nothing.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "engine.h"
+#include "hash.h"
+#include "masses.h"
+#include "philox.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace softindex {
+namespace {
+
+template <class T, int dimensions>
+using In = nb::ndarray<const T, nb::numpy, nb::ndim<dimensions>, nb::c_contig, nb::device::cpu>;
+template <class T, int dimensions>
+using Out = nb::ndarray<T, nb::numpy, nb::ndim<dimensions>, nb::c_contig, nb::device::cpu>;
+
+void expect(bool holds, const char* what) {
+  if (!holds) throw std::invalid_argument(what);
+}
+
+const Kernels& kernels_named(const std::string& name) {
+  const Kernels* kernels = find_kernels(name.c_str());
+  if (kernels == nullptr) throw std::invalid_argument("this CPU has no kernels named " + name);
+  return *kernels;
+}
+
+template <class Array>
+auto pointer(const std::optional<Array>& array) -> decltype(array->data()) {
+  return array ? array->data() : nullptr;
+}
+
+// Keeps the arrays alive that the view points into.
+class BoundEngine {
+ public:
+  BoundEngine(In<float, 2> vectors, In<int64_t, 1> offsets, In<float, 2> means, In<float, 1> radii,
+              In<float, 1> norm_max, std::optional<In<float, 1>> bias, std::optional<In<float, 1>> bias_max,
+              std::optional<In<float, 2>> full_forms, std::optional<In<float, 3>> rank_forms,
+              std::optional<In<float, 1>> spread, const std::string& target)
+      : vectors_(vectors), offsets_(offsets), means_(means), radii_(radii), norm_max_(norm_max), bias_(bias),
+        bias_max_(bias_max), full_forms_(full_forms), rank_forms_(rank_forms), spread_(spread),
+        engine_(kernels_named(target), view()) {}
+
+  void sample(In<float, 2> queries, std::optional<In<double, 1>> offset, bool dispersion, double temperature,
+              uint64_t seed, int64_t threads, Out<int64_t, 2> positions, Out<double, 2> log_prob,
+              Out<int64_t, 1> scored) {
+    const int64_t b = check_queries(queries), n = positions.shape(1);
+    expect((int64_t)positions.shape(0) == b && (int64_t)log_prob.shape(0) == b &&
+               (int64_t)log_prob.shape(1) == n && (int64_t)scored.shape(0) == b,
+           "the result arrays do not fit the queries");
+    const Law law = make_law(offset, dispersion, temperature);
+    nb::gil_scoped_release release;
+    engine_.sample(law, queries.data(), b, n, seed, threads, positions.data(), log_prob.data(), scored.data());
+  }
+
+  void log_prob(In<float, 2> queries, std::optional<In<double, 1>> offset, bool dispersion, double temperature,
+                In<int64_t, 2> positions, int64_t threads, Out<double, 2> log_prob) {
+    const int64_t b = check_queries(queries), m = positions.shape(1);
+    expect((int64_t)positions.shape(0) == b && (int64_t)log_prob.shape(0) == b && (int64_t)log_prob.shape(1) == m,
+           "the result arrays do not fit the queries");
+    for (int64_t i = 0; i < b * m; ++i)
+      expect(positions.data()[i] >= 0 && positions.data()[i] < engine_.view().n, "a position is out of range");
+    const Law law = make_law(offset, dispersion, temperature);
+    nb::gil_scoped_release release;
+    engine_.log_prob(law, queries.data(), b, positions.data(), m, threads, log_prob.data());
+  }
+
+  void log_partition(In<float, 2> queries, std::optional<In<double, 1>> offset, bool dispersion, double temperature,
+                     int64_t threads, Out<double, 1> values) {
+    const int64_t b = check_queries(queries);
+    expect((int64_t)values.shape(0) == b, "the result array does not fit the queries");
+    const Law law = make_law(offset, dispersion, temperature);
+    nb::gil_scoped_release release;
+    engine_.log_partition(law, queries.data(), b, threads, values.data());
+  }
+
+  void top_k(In<float, 2> queries, double temperature, int64_t probes, int64_t threads, Out<int64_t, 2> positions,
+             Out<float, 2> scores, Out<int64_t, 1> scored) {
+    const int64_t b = check_queries(queries), k = positions.shape(1);
+    expect((int64_t)positions.shape(0) == b && (int64_t)scores.shape(0) == b && (int64_t)scores.shape(1) == k &&
+               (int64_t)scored.shape(0) == b && k >= 1 && k <= engine_.view().n,
+           "the result arrays do not fit the queries");
+    nb::gil_scoped_release release;
+    engine_.top_k(queries.data(), b, temperature, k, probes, threads, positions.data(), scores.data(),
+                  scored.data());
+  }
+
+  std::string target() const { return engine_.kernels().name; }
+
+ private:
+  // Everything the kernels rely on is checked here, once: a damaged file must not become a wild pointer.
+  View view() const {
+    View view;
+    view.n = vectors_.shape(0);
+    view.d = vectors_.shape(1);
+    view.k = means_.shape(0);
+    expect(view.n >= 1 && view.d >= 1 && view.k >= 1, "an index holds at least one item");
+    expect((int64_t)means_.shape(1) == view.d, "means do not fit the vectors");
+    expect((int64_t)offsets_.shape(0) == view.k + 1, "offsets do not fit the means");
+    expect(offsets_.data()[0] == 0 && offsets_.data()[view.k] == view.n, "offsets do not cover the vectors");
+    for (int64_t c = 0; c < view.k; ++c) {
+      const int64_t size = offsets_.data()[c + 1] - offsets_.data()[c];
+      expect(size >= 0, "offsets decrease");
+      view.largest_cell = size > view.largest_cell ? size : view.largest_cell;
+    }
+    expect((int64_t)radii_.shape(0) == view.k && (int64_t)norm_max_.shape(0) == view.k, "radii do not fit");
+    if (bias_) expect((int64_t)bias_->shape(0) == view.n && bias_max_ && (int64_t)bias_max_->shape(0) == view.k,
+                      "biases do not fit the vectors");
+    view.vectors = vectors_.data();
+    view.offsets = offsets_.data();
+    view.means = means_.data();
+    view.radii = radii_.data();
+    view.norm_max = norm_max_.data();
+    view.bias = pointer(bias_);
+    view.bias_max = bias_ ? bias_max_->data() : nullptr;
+    add_forms(view);
+    return view;
+  }
+
+  void add_forms(View& view) const {
+    if (full_forms_) {
+      view.forms_kind = Forms::full;
+      view.forms = full_forms_->data();
+      expect((int64_t)full_forms_->shape(0) == view.k && (int64_t)full_forms_->shape(1) == view.triangle(),
+             "full forms do not fit the means");
+    } else if (rank_forms_) {
+      view.forms_kind = Forms::rank;
+      view.forms = rank_forms_->data();
+      view.rank = rank_forms_->shape(1);
+      view.spread = spread_ ? spread_->data() : nullptr;
+      expect((int64_t)rank_forms_->shape(0) == view.k && (int64_t)rank_forms_->shape(2) == view.d && view.rank >= 1 &&
+                 spread_ && (int64_t)spread_->shape(0) == view.k,
+             "rank forms do not fit the means");
+    }
+  }
+
+  int64_t check_queries(const In<float, 2>& queries) const {
+    expect((int64_t)queries.shape(1) == engine_.view().d && queries.shape(0) >= 1, "queries do not fit the index");
+    return queries.shape(0);
+  }
+
+  // No offset: the law that scans every cell.
+  Law make_law(const std::optional<In<double, 1>>& offset, bool dispersion, double temperature) const {
+    Law law;
+    law.temperature = temperature;
+    law.exhaustive = !offset;
+    law.dispersion = dispersion;
+    law.offset = pointer(offset);
+    expect(!offset || (int64_t)offset->shape(0) == engine_.view().k, "a law's offset does not fit the cells");
+    expect(!dispersion || engine_.view().forms_kind != Forms::none, "this index keeps no dispersion");
+    return law;
+  }
+
+  In<float, 2> vectors_;
+  In<int64_t, 1> offsets_;
+  In<float, 2> means_;
+  In<float, 1> radii_, norm_max_;
+  std::optional<In<float, 1>> bias_, bias_max_;
+  std::optional<In<float, 2>> full_forms_;
+  std::optional<In<float, 3>> rank_forms_;
+  std::optional<In<float, 1>> spread_;
+  Engine engine_;
+};
+
+std::vector<float> pad(const float* query, int64_t d) {
+  std::vector<float> result(padded(d), 0.0f);
+  std::copy(query, query + d, result.begin());
+  return result;
+}
+
+// The kernels one by one, for the tests that hold each against its float64 twin.
+void bind_kernels(nb::module_& m) {
+  m.def("targets", [] {
+    std::vector<std::string> names;
+    for (const char* name : {"avx512", "avx2", "baseline"})
+      if (find_kernels(name) != nullptr) names.emplace_back(name);
+    return names;
+  });
+  m.def("scan", [](In<float, 2> rows, In<float, 1> query, Out<float, 1> dots, const std::string& target) {
+    expect(rows.shape(1) == query.shape(0) && rows.shape(0) == dots.shape(0), "shapes disagree");
+    const int64_t n = rows.shape(0), d = rows.shape(1);
+    const std::vector<float> staged = pad(query.data(), d);
+    kernels_named(target).scan({rows.data(), n, d, rows.data() + n * d}, staged.data(), dots.data());
+  }, "rows"_a, "query"_a, "dots"_a, "target"_a = "");
+  m.def("scan_group", [](In<float, 2> rows, In<float, 2> queries, Out<float, 2> dots, const std::string& target) {
+    expect(rows.shape(1) == queries.shape(1) && rows.shape(0) == dots.shape(1) && queries.shape(0) == group_size &&
+               dots.shape(0) == group_size, "shapes disagree");
+    const int64_t n = rows.shape(0), d = rows.shape(1);
+    std::vector<float> staged;
+    for (int64_t g = 0; g < group_size; ++g) {
+      const std::vector<float> one = pad(queries.data() + g * d, d);
+      staged.insert(staged.end(), one.begin(), one.end());
+    }
+    kernels_named(target).scan_group({rows.data(), n, d, rows.data() + n * d}, staged.data(), dots.data(), n);
+  }, "rows"_a, "queries"_a, "dots"_a, "target"_a = "");
+  m.def("weigh", [](In<float, 1> dots, double temperature, std::optional<In<float, 1>> bias, Out<float, 1> weights,
+                    Out<double, 1> prefix, const std::string& target) {
+    const int64_t n = dots.shape(0);
+    expect(n >= 1 && (int64_t)weights.shape(0) == n && (int64_t)prefix.shape(0) == blocks(n) &&
+               (!bias || (int64_t)bias->shape(0) == n), "shapes disagree");
+    const Mass mass = kernels_named(target).weigh(dots.data(), n, (float)(1.0 / temperature), pointer(bias),
+                                                  weights.data(), prefix.data());
+    return log_mass(mass, temperature);
+  }, "dots"_a, "temperature"_a, "bias"_a.none(), "weights"_a, "prefix"_a, "target"_a = "");
+  m.def("weigh_masses", [](In<double, 1> log_masses, Out<float, 1> weights, Out<double, 1> prefix,
+                           const std::string& target) {
+    const int64_t n = log_masses.shape(0);
+    expect(n >= 1 && (int64_t)weights.shape(0) == n && (int64_t)prefix.shape(0) == blocks(n), "shapes disagree");
+    return kernels_named(target).weigh_masses(log_masses.data(), n, weights.data(), prefix.data());
+  }, "log_masses"_a, "weights"_a, "prefix"_a, "target"_a = "");
+  m.def("pick", [](In<float, 1> weights, In<double, 1> prefix, double uniform, const std::string& target) {
+    const int64_t n = weights.shape(0);
+    expect(n >= 1 && (int64_t)prefix.shape(0) == blocks(n), "shapes disagree");
+    return kernels_named(target).pick(weights.data(), prefix.data(), n, uniform);
+  }, "weights"_a, "prefix"_a, "uniform"_a, "target"_a = "");
+  m.def("outer_product", [](In<float, 1> query, Out<float, 1> packed, const std::string& target) {
+    const int64_t d = query.shape(0);
+    expect((int64_t)packed.shape(0) == d * (d + 1) / 2, "shapes disagree");
+    kernels_named(target).outer_product(query.data(), d, packed.data());
+  }, "query"_a, "packed"_a, "target"_a = "");
+  m.def("square_sums", [](In<float, 2> dots, Out<double, 1> sums, const std::string& target) {
+    expect(dots.shape(0) == sums.shape(0), "shapes disagree");
+    kernels_named(target).square_sums(dots.data(), dots.shape(0), dots.shape(1), sums.data());
+  }, "dots"_a, "sums"_a, "target"_a = "");
+}
+
+}  // namespace
+
+}  // namespace softindex
+
+NB_MODULE(_native, m) {
+  using namespace softindex;
+  m.doc() = "The compiled core: see kernels/reference.py for what each function computes.";
+  nb::class_<BoundEngine>(m, "Engine")
+      .def(nb::init<In<float, 2>, In<int64_t, 1>, In<float, 2>, In<float, 1>, In<float, 1>,
+                    std::optional<In<float, 1>>, std::optional<In<float, 1>>, std::optional<In<float, 2>>,
+                    std::optional<In<float, 3>>, std::optional<In<float, 1>>, const std::string&>(),
+           "vectors"_a, "offsets"_a, "means"_a, "radii"_a, "norm_max"_a, "bias"_a.none(), "bias_max"_a.none(),
+           "full_forms"_a.none(), "rank_forms"_a.none(), "spread"_a.none(), "target"_a = "")
+      .def_prop_ro("target", &BoundEngine::target)
+      .def("sample", &BoundEngine::sample, "queries"_a, "offset"_a.none(), "dispersion"_a, "temperature"_a, "seed"_a,
+           "threads"_a, "positions"_a, "log_prob"_a, "scored"_a)
+      .def("log_prob", &BoundEngine::log_prob, "queries"_a, "offset"_a.none(), "dispersion"_a, "temperature"_a,
+           "positions"_a, "threads"_a, "log_prob"_a)
+      .def("log_partition", &BoundEngine::log_partition, "queries"_a, "offset"_a.none(), "dispersion"_a,
+           "temperature"_a, "threads"_a, "values"_a)
+      .def("top_k", &BoundEngine::top_k, "queries"_a, "temperature"_a, "probes"_a, "threads"_a, "positions"_a,
+           "scores"_a, "scored"_a);
+  bind_kernels(m);
+  m.def("philox", [](uint64_t key, uint64_t low, uint64_t high) {
+    const PhiloxBlock block = philox(key, low, high);
+    return std::vector<uint32_t>(block.word, block.word + 4);
+  }, "key"_a, "low"_a, "high"_a);
+  m.def("uniforms", [](uint64_t key, uint64_t stream, uint64_t draw) {
+    const Uniforms u = uniforms(key, stream, draw);
+    return std::vector<double>{u.first, u.second};
+  }, "key"_a, "stream"_a, "draw"_a);
+  m.def("hash_bytes", [](nb::bytes data) { return hash_bytes(data.c_str(), (int64_t)data.size()); }, "data"_a);
+  m.def("hash_strings", [](In<uint8_t, 1> text, In<int64_t, 1> ends, Out<uint64_t, 1> hashes) {
+    expect(ends.shape(0) == hashes.shape(0), "shapes disagree");
+    int64_t begin = 0;
+    for (size_t i = 0; i < ends.shape(0); ++i) {
+      const int64_t end = ends.data()[i];
+      expect(end >= begin && end <= (int64_t)text.shape(0), "string ends are out of order");
+      hashes.data()[i] = hash_bytes(text.data() + begin, end - begin);
+      begin = end;
+    }
+  }, "text"_a, "ends"_a, "hashes"_a);
+  m.attr("BLOCK") = block_size;
+  m.attr("LANES") = lanes;
+}

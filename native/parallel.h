@@ -1,0 +1,42 @@
+// Runs tasks on as many threads as a call asks for; threads live for the call only.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace softindex {
+
+// work(next) is called once on each thread; next() hands out task numbers until it returns -1.
+template <class Work>
+void parallel(int64_t tasks, int64_t threads, const Work& work) {
+  std::atomic<int64_t> counter{0};
+  const auto next = [&]() -> int64_t {
+    const int64_t task = counter.fetch_add(1);
+    return task < tasks ? task : -1;
+  };
+  std::exception_ptr failure;
+  std::mutex guard;
+  const auto run = [&] {
+    try {
+      work(next);
+    } catch (...) {
+      std::lock_guard<std::mutex> hold(guard);
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  std::vector<std::thread> others;
+  try {
+    for (int64_t i = 1; i < threads && i < tasks; ++i) others.emplace_back(run);
+  } catch (...) {
+    // The system gave fewer threads than asked for: those that there are do the work.
+  }
+  run();
+  for (std::thread& other : others) other.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace softindex

@@ -1,0 +1,118 @@
+// The k best items of a query, proven by bounds on the cells, or from a number of cells.
+#include "top_k.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace softindex {
+namespace {
+
+struct Best {
+  int64_t* positions;
+  float* scores;
+  int64_t k;
+  int64_t held = 0;
+
+  // The root of the heap is the worst of the best: the lowest score, and among equals the last position.
+  static bool better(float score, int64_t position, float other_score, int64_t other_position) {
+    return score != other_score ? score > other_score : position < other_position;
+  }
+  bool better_at(int64_t a, int64_t b) const { return better(scores[a], positions[a], scores[b], positions[b]); }
+  void exchange(int64_t a, int64_t b) {
+    std::swap(scores[a], scores[b]);
+    std::swap(positions[a], positions[b]);
+  }
+  void sift_down(int64_t at, int64_t size) {
+    for (int64_t child = 2 * at + 1; child < size; child = 2 * at + 1) {
+      if (child + 1 < size && better_at(child, child + 1)) ++child;
+      if (!better_at(at, child)) return;
+      exchange(at, child);
+      at = child;
+    }
+  }
+  void sift_up(int64_t at) {
+    while (at > 0 && better_at((at - 1) / 2, at)) {
+      exchange(at, (at - 1) / 2);
+      at = (at - 1) / 2;
+    }
+  }
+  bool full() const { return held == k; }
+  float threshold() const { return full() ? scores[0] : -std::numeric_limits<float>::infinity(); }
+  void offer(float score, int64_t position) {
+    if (!full()) {
+      scores[held] = score;
+      positions[held] = position;
+      sift_up(held++);
+    } else if (better(score, position, scores[0], positions[0])) {
+      scores[0] = score;
+      positions[0] = position;
+      sift_down(0, k);
+    }
+  }
+  void sort() {
+    for (int64_t size = held; size > 1; --size) {
+      exchange(0, size - 1);
+      sift_down(0, size - 1);
+    }
+  }
+};
+
+int64_t offer_cell(const Kernels& kernels, const View& view, const float* query, double temperature, int64_t cell,
+                   Best& best, Workspace& workspace) {
+  const int64_t begin = view.offsets[cell], count = view.size(cell);
+  kernels.scan(view.items(begin, begin + count), query, workspace.dots.data());
+  for (int64_t i = 0; i < count; ++i) {
+    float score = workspace.dots[i];
+    if (view.bias != nullptr) score += (float)(temperature * view.bias[begin + i]);
+    if (score >= best.threshold()) best.offer(score, begin + i);
+  }
+  return count;
+}
+
+// No computed score of the cell exceeds this: |q|R around the mean, and the rounding of both dot products.
+void upper_bounds(const View& view, const float* query, double temperature, Workspace& workspace) {
+  double squared = 0;
+  for (int64_t j = 0; j < view.d; ++j) squared += (double)query[j] * query[j];
+  const double norm = std::sqrt(squared) * (1 + 1e-12), slack = 2.02 * rounding(view.d);
+  for (int64_t c = 0; c < view.k; ++c) {
+    double bound = workspace.cell_dots[c] + norm * ((double)view.radii[c] + slack * view.norm_max[c]);
+    if (view.bias_max != nullptr) {
+      const double bias = temperature * view.bias_max[c];
+      // The sum of score and bias rounds to float32 once more, and so does the bias itself.
+      bound += bias + 0x1.0p-22 * (std::fabs(bias) + norm * view.norm_max[c]);
+    }
+    workspace.bounds[c] = bound + 1e-36;
+  }
+}
+
+}  // namespace
+
+int64_t top_k(const Kernels& kernels, const View& view, const float* query, double temperature, int64_t k,
+              int64_t probes, int64_t* positions, float* scores, Workspace& workspace) {
+  workspace.cells.clear();
+  workspace.bounds.resize(view.k);
+  kernels.scan(view.mean_rows(), query, workspace.cell_dots.data());
+  upper_bounds(view, query, temperature, workspace);
+  for (int64_t c = 0; c < view.k; ++c)
+    if (view.size(c) > 0) workspace.cells.push_back(c);
+  const auto later = [&](int64_t a, int64_t b) {
+    const double x = workspace.bounds[a], y = workspace.bounds[b];
+    return x != y ? x < y : a > b;
+  };
+  // A heap, not a sort: few cells are looked at.
+  auto first = workspace.cells.begin(), last = workspace.cells.end();
+  std::make_heap(first, last, later);
+  Best best = {positions, scores, k};
+  int64_t scored = 0;
+  for (int64_t visited = 0; first != last; ++visited) {
+    const int64_t cell = *first;
+    if (best.full() && (probes < 0 ? workspace.bounds[cell] < best.threshold() : visited >= probes)) break;
+    scored += offer_cell(kernels, view, query, temperature, cell, best, workspace);
+    std::pop_heap(first, last--, later);
+  }
+  best.sort();
+  return scored;
+}
+
+}  // namespace softindex

@@ -1,0 +1,54 @@
+// An index as the kernels see it: pointers into arrays that somebody else owns.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "kernels.h"
+
+namespace softindex {
+
+enum class Forms { none, full, rank };
+
+struct View {
+  int64_t n = 0, d = 0, k = 0;
+  const float* vectors = nullptr;     // (n, d) in cell order
+  const int64_t* offsets = nullptr;   // (k + 1): cell c is rows offsets[c] .. offsets[c + 1]
+  const float* means = nullptr;       // (k, d)
+  const float* radii = nullptr;       // (k)
+  const float* norm_max = nullptr;    // (k)
+  const float* bias = nullptr;        // (n), or null
+  const float* bias_max = nullptr;    // (k), or null
+  Forms forms_kind = Forms::none;
+  int64_t rank = 0;
+  const float* forms = nullptr;       // (k, d(d+1)/2) or (k, rank, d)
+  const float* spread = nullptr;      // (k), rank forms only
+  int64_t largest_cell = 0;
+
+  int64_t size(int64_t cell) const { return offsets[cell + 1] - offsets[cell]; }
+  int64_t triangle() const { return d * (d + 1) / 2; }
+  Rows items(int64_t from, int64_t to) const { return {vectors + from * d, to - from, d, vectors + n * d}; }
+  Rows mean_rows() const { return {means, k, d, means + k * d}; }
+  Rows form_rows() const {
+    const int64_t rows = forms_kind == Forms::full ? k : k * rank;
+    const int64_t length = forms_kind == Forms::full ? triangle() : d;
+    return {forms, rows, length, forms + rows * length};
+  }
+};
+
+// What a law is, to the kernels: log mass = q.mean / t + offset + dispersion(q) / (2 t^2), or the cell's own sum.
+struct Law {
+  const double* offset = nullptr;  // (k); -infinity where the cell is empty
+  bool dispersion = false;
+  bool exhaustive = false;         // scan every cell instead
+  double temperature = 1.0;
+};
+
+// How far a float32 dot product of this library may lie from the true one, in units of |a||b|: every product and
+// every addition rounds once, and a term passes through padded(d)/16 + 4 additions.
+inline double rounding(int64_t d) {
+  const double steps = (double)(padded(d) / lanes) + 6.0;
+  return steps * 0x1.0p-24 / (1.0 - steps * 0x1.0p-24);
+}
+
+}  // namespace softindex

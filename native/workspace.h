@@ -1,0 +1,87 @@
+// Scratch memory for one thread, kept by the index and used again: no allocation per query.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "view.h"
+
+namespace softindex {
+
+struct PendingDraw {
+  int64_t cell;
+  int64_t draw;
+  double uniform;
+};
+
+struct Workspace {
+  std::vector<float> queries;       // group_size padded queries
+  std::vector<float> dots;          // one stretch of rows, for each query of a group
+  std::vector<float> weights;       // one cell
+  std::vector<double> prefix;
+  std::vector<double> log_masses;   // (group_size, k)
+  std::vector<float> cell_dots;     // (group_size, k)
+  std::vector<float> cell_weights;  // (k)
+  std::vector<double> cell_prefix;
+  std::vector<float> form_queries;  // packed products, full forms only
+  std::vector<float> form_dots;     // (group_size, rows of the forms)
+  std::vector<double> form_sums;    // (k)
+  std::vector<PendingDraw> pending;
+  std::vector<int64_t> cells;
+  std::vector<double> bounds;
+  int64_t stretch = 0;              // rows that `dots` holds for one query
+
+  explicit Workspace(const View& view) {
+    const int64_t k = view.k, width = padded(view.d);
+    stretch = std::max<int64_t>(view.largest_cell, 1024) + 1024;
+    queries.assign(group_size * width, 0.0f);
+    dots.resize(group_size * stretch);
+    weights.resize(stretch);
+    prefix.resize(blocks(stretch));
+    log_masses.resize(group_size * k);
+    cell_dots.resize(group_size * k);
+    cell_weights.resize(k);
+    cell_prefix.resize(blocks(k));
+    if (view.forms_kind == Forms::full) form_queries.assign(group_size * padded(view.triangle()), 0.0f);
+    if (view.forms_kind != Forms::none) {
+      form_dots.resize(group_size * view.form_rows().count);
+      form_sums.resize(k);
+    }
+  }
+};
+
+// Workspaces that are not in use. Taking one is a lock and a pop; nothing is global.
+class WorkspacePool {
+ public:
+  class Lease {
+   public:
+    Lease(WorkspacePool& pool, const View& view) : pool_(pool) {
+      {
+        std::lock_guard<std::mutex> hold(pool_.mutex_);
+        if (!pool_.free_.empty()) {
+          workspace_ = std::move(pool_.free_.back());
+          pool_.free_.pop_back();
+        }
+      }
+      if (!workspace_) workspace_ = std::make_unique<Workspace>(view);
+    }
+    ~Lease() {
+      std::lock_guard<std::mutex> hold(pool_.mutex_);
+      pool_.free_.push_back(std::move(workspace_));
+    }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    Workspace& operator*() const { return *workspace_; }
+
+   private:
+    WorkspacePool& pool_;
+    std::unique_ptr<Workspace> workspace_;
+  };
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Workspace>> free_;
+};
+
+}  // namespace softindex
