@@ -276,6 +276,7 @@ NB_MODULE(_native, m) {
       begin = end;
     }
   }, "text"_a, "ends"_a, "hashes"_a);
+  m.def("rounding", &rounding, "d"_a);
   m.attr("BLOCK") = block_size;
   m.attr("LANES") = lanes;
 }

@@ -1,0 +1,40 @@
+# Every target sets up what it needs: Python 3.11, a C++ compiler and make are enough to start from.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+SOURCES := CMakeLists.txt pyproject.toml $(wildcard native/*)
+
+.PHONY: demo test check install bench clean
+
+demo: .venv/core
+	$(BIN)/softindex demo
+
+test: .venv/all
+	$(BIN)/python -m pytest
+
+check: .venv/all
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+install: .venv/all
+
+bench: .venv/all
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv build
+
+.venv/tools: constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) install -c constraints.txt scikit-build-core nanobind cmake ninja
+	touch $@
+
+.venv/core: .venv/tools $(SOURCES)
+	$(PIP) install -c constraints.txt --no-build-isolation -e .
+	touch $@
+
+.venv/all: .venv/core
+	$(PIP) install -c constraints.txt --no-build-isolation -e ".[data,train,mol,dev]"
+	touch $@

@@ -1,0 +1,155 @@
+"""What an index holds, and how it is laid out on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softindex.errors import CorruptIndexError
+from softindex.ids import IdMap, IntegerIds, RowIds, id_map_from_arrays
+from softindex.kernels import Engine, preferred_target
+from softindex.records import Dispersion, Floats, Integers, Json, Moments, Stored
+
+__all__ = ["KIND", "Contents", "from_stored", "make_engine", "to_stored"]
+
+KIND = "index"
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Everything an index consists of.  Arrays over items are in cell order."""
+
+    vectors: Floats
+    """(n, d) the items."""
+    offsets: Integers
+    """(k + 1,) cell c is rows offsets[c] .. offsets[c + 1]."""
+    ids: IdMap
+    log_bias: Floats | None
+    """(n,) or None."""
+    moments: Moments
+    parameters: Json
+    """How the index was built: seed, what was asked of dispersion, the version that built it."""
+
+
+def make_engine(contents: Contents) -> Engine:
+    """The compiled engine over these contents; ValueError if the arrays do not fit together."""
+    moments, dispersion = contents.moments, contents.moments.dispersion
+    return Engine(
+        contents.vectors,
+        contents.offsets,
+        moments.means,
+        moments.radii,
+        moments.norm_max,
+        contents.log_bias,
+        moments.bias_max,
+        dispersion.forms if dispersion.kind == "full" else None,
+        dispersion.forms if dispersion.kind == "rank" else None,
+        dispersion.spread if dispersion.kind == "rank" else None,
+        preferred_target(),
+    )
+
+
+def _id_kind(ids: IdMap) -> str:
+    if isinstance(ids, RowIds):
+        return "rows"
+    return "integers" if isinstance(ids, IntegerIds) else "strings"
+
+
+def to_stored(contents: Contents) -> Stored:
+    """The parameters and arrays that `from_stored` makes the same contents of."""
+    moments, dispersion = contents.moments, contents.moments.dispersion
+    optional = {
+        "log_bias": contents.log_bias,
+        "bias_max": moments.bias_max,
+        "forms": dispersion.forms,
+        "spread": dispersion.spread,
+        "excess": dispersion.excess,
+    }
+    arrays: dict[str, NDArray[Any]] = {
+        "vectors": contents.vectors,
+        "offsets": contents.offsets,
+        "means": moments.means,
+        "log_sizes": moments.log_sizes,
+        "radii": moments.radii,
+        "norm_min": moments.norm_min,
+        "norm_max": moments.norm_max,
+        **contents.ids.arrays(),
+        **{name: array for name, array in optional.items() if array is not None},
+    }
+    parameters = {
+        **contents.parameters,
+        "items": len(contents.vectors),
+        "dim": contents.vectors.shape[1],
+        "clusters": len(moments.means),
+        "ids": _id_kind(contents.ids),
+        "dispersion": dispersion.kind,
+        "rank": dispersion.rank,
+    }
+    return Stored(KIND, parameters, arrays)
+
+
+DTYPES = {
+    "vectors": np.float32,
+    "offsets": np.int64,
+    "means": np.float32,
+    "log_sizes": np.float64,
+    "radii": np.float32,
+    "norm_min": np.float32,
+    "norm_max": np.float32,
+    "log_bias": np.float32,
+    "bias_max": np.float32,
+    "forms": np.float32,
+    "spread": np.float32,
+    "excess": np.float32,
+    "id_values": np.int64,
+    "id_keys": np.int64,
+    "id_ends": np.int64,
+    "id_text": np.uint8,
+    "id_hashes": np.uint64,
+}
+
+
+def _check_arrays(arrays: Mapping[str, NDArray[Any]], parameters: Json) -> None:
+    """A manifest may be whole and still not describe an index: say so before anything reads past an array."""
+    for name, dtype in DTYPES.items():
+        if name in arrays and arrays[name].dtype != dtype:
+            raise CorruptIndexError(f"{name} is {arrays[name].dtype} where {np.dtype(dtype)} belongs; save it again.")
+    shape = (parameters["items"], parameters["dim"])
+    if arrays["vectors"].shape != shape:
+        raise CorruptIndexError(f"vectors have shape {arrays['vectors'].shape}, expected {shape}; save it again.")
+    for name in ("id_rows", "id_values", "id_keys", "id_ends", "id_hashes", "id_positions"):
+        if name in arrays and arrays[name].shape != (parameters["items"],):
+            raise CorruptIndexError(f"{name} does not have one entry per item; save the index again.")
+    for name in ("log_sizes", "norm_min", "excess"):
+        if name in arrays and arrays[name].shape != (parameters["clusters"],):
+            raise CorruptIndexError(f"{name} does not have one entry per cluster; save the index again.")
+
+
+def from_stored(stored: Stored) -> Contents:
+    """The contents saved by `to_stored`; CorruptIndexError where parts are missing or do not fit."""
+    arrays, parameters = stored.arrays, stored.parameters
+    try:
+        _check_arrays(arrays, parameters)
+        kind = parameters["dispersion"]
+        dispersion = Dispersion(
+            kind, int(parameters["rank"]), arrays.get("forms"), arrays.get("spread"), arrays.get("excess")
+        )
+        moments = Moments(
+            means=arrays["means"],
+            log_sizes=arrays["log_sizes"],
+            radii=arrays["radii"],
+            norm_min=arrays["norm_min"],
+            norm_max=arrays["norm_max"],
+            bias_max=arrays.get("bias_max"),
+            dispersion=dispersion,
+        )
+        ids = id_map_from_arrays(parameters["ids"], arrays)
+        return Contents(
+            arrays["vectors"], arrays["offsets"], ids, arrays.get("log_bias"), moments, dict(parameters)
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptIndexError(f"this is not a whole index ({error}); save it again.") from error

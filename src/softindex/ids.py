@@ -1,0 +1,175 @@
+"""Which id stands at which position of the index, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softindex.errors import InputError, UnknownIdError
+from softindex.kernels import hash_strings
+from softindex.records import Ids
+
+__all__ = ["IdMap", "IntegerIds", "RowIds", "StringIds", "id_map", "id_map_from_arrays"]
+
+
+def _narrow(count: int) -> type[np.int32] | type[np.int64]:
+    # Half the memory for every catalogue below two thousand million items.
+    return np.int32 if count < 2**31 else np.int64
+
+
+def _as_integers(ids: Any) -> NDArray[np.int64]:
+    array = np.asarray(ids)
+    if array.dtype.kind not in "iu":
+        raise InputError(f"ids are {array.dtype}, but this index has integer ids; pass integers.")
+    return array.astype(np.int64, copy=False)
+
+
+def _unknown(wanted: object) -> UnknownIdError:
+    return UnknownIdError(f"id {wanted!r} is not in this index; pass ids that it was built with.")
+
+
+@dataclass(frozen=True, slots=True)
+class RowIds:
+    """Ids are row numbers of the vectors as they were given.  rows (n,): row at each position."""
+
+    rows: NDArray[Any]
+    positions: NDArray[Any]
+
+    def at(self, positions: NDArray[np.int64]) -> Ids:
+        """Ids at these positions, same shape."""
+        return self.rows[positions].astype(np.int64, copy=False)
+
+    def find(self, ids: Any) -> NDArray[np.int64]:
+        """Positions of these ids, same shape; UnknownIdError names one that is not there."""
+        rows = _as_integers(ids)
+        outside = (rows < 0) | (rows >= len(self.rows))
+        if outside.any():
+            raise _unknown(int(rows[outside].flat[0]))
+        return self.positions[rows].astype(np.int64, copy=False)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Arrays to save."""
+        return {"id_rows": self.rows, "id_positions": self.positions}
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerIds:
+    """Ids the caller chose.  keys (n,): the ids sorted; positions (n,): where each of them stands."""
+
+    ids: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    positions: NDArray[Any]
+
+    def at(self, positions: NDArray[np.int64]) -> Ids:
+        """Ids at these positions, same shape."""
+        return self.ids[positions]
+
+    def find(self, ids: Any) -> NDArray[np.int64]:
+        """Positions of these ids, same shape; UnknownIdError names one that is not there."""
+        wanted = _as_integers(ids)
+        found = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        missing = self.keys[found] != wanted
+        if missing.any():
+            raise _unknown(int(wanted[missing].flat[0]))
+        return self.positions[found].astype(np.int64, copy=False)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Arrays to save."""
+        return {"id_values": self.ids, "id_keys": self.keys, "id_positions": self.positions}
+
+
+@dataclass(frozen=True, slots=True)
+class StringIds:
+    """String ids as one UTF-8 text.  ends (n,): where the id of each position ends.
+
+    hashes (n,): the hashes of the ids, sorted; positions (n,): where the id of each hash stands.  So ids are found
+    by binary search on a memory-mapped file, and nothing is built at load.
+    """
+
+    text: NDArray[np.uint8]
+    ends: NDArray[np.int64]
+    hashes: NDArray[np.uint64]
+    positions: NDArray[Any]
+
+    def _one(self, position: int) -> str:
+        begin = self.ends[position - 1] if position else 0
+        return bytes(self.text[begin : self.ends[position]]).decode()
+
+    def at(self, positions: NDArray[np.int64]) -> Ids:
+        """Ids at these positions, same shape."""
+        texts = [self._one(position) for position in positions.ravel().tolist()]
+        return np.array(texts, dtype=np.str_).reshape(positions.shape)
+
+    def find(self, ids: Any) -> NDArray[np.int64]:
+        """Positions of these ids, same shape; UnknownIdError names one that is not there."""
+        wanted = np.asarray(ids)
+        if wanted.dtype.kind not in "UO" or not all(isinstance(value, str) for value in wanted.ravel().tolist()):
+            raise InputError(f"ids are {wanted.dtype}, but this index has string ids; pass strings.")
+        texts = wanted.ravel().tolist()
+        hashes = _hash_texts(*_encode(texts))
+        starts = np.searchsorted(self.hashes, hashes)
+        positions = [self._match(text, value, start) for text, value, start in zip(texts, hashes, starts, strict=True)]
+        return np.array(positions, dtype=np.int64).reshape(wanted.shape)
+
+    def _match(self, text: str, value: np.uint64, start: int) -> int:
+        # Two ids may share a hash: walk the run of equal hashes.
+        while start < len(self.hashes) and self.hashes[start] == value:
+            position = int(self.positions[start])
+            if self._one(position) == text:
+                return position
+            start += 1
+        raise _unknown(text)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Arrays to save."""
+        return {
+            "id_text": self.text,
+            "id_ends": self.ends,
+            "id_hashes": self.hashes,
+            "id_positions": self.positions,
+        }
+
+
+IdMap = RowIds | IntegerIds | StringIds
+
+
+def _encode(texts: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([len(part) for part in encoded], dtype=np.int64)
+    return np.frombuffer(b"".join(encoded), dtype=np.uint8), ends
+
+
+def _hash_texts(text: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
+    hashes = np.empty(len(ends), dtype=np.uint64)
+    hash_strings(text, ends, hashes)
+    return hashes
+
+
+def id_map(ids: Ids | None, order: NDArray[np.int64]) -> IdMap:
+    """The map of ids (n,) given in input order, or of row numbers, when position p holds input row order[p]."""
+    count, narrow = len(order), _narrow(len(order))
+    if ids is None:
+        positions = np.empty(count, dtype=narrow)
+        positions[order] = np.arange(count, dtype=narrow)
+        return RowIds(order.astype(narrow), positions)
+    placed = ids[order]
+    if placed.dtype.kind == "i":
+        ranks = np.argsort(placed, kind="stable")
+        return IntegerIds(placed, placed[ranks], ranks.astype(narrow))
+    text, ends = _encode(placed.tolist())
+    hashes = _hash_texts(text, ends)
+    ranks = np.argsort(hashes, kind="stable")
+    return StringIds(text, ends, hashes[ranks], ranks.astype(narrow))
+
+
+def id_map_from_arrays(kind: str, arrays: Mapping[str, NDArray[Any]]) -> IdMap:
+    """The map that `arrays()` of a map of this kind was saved from; KeyError if an array is missing."""
+    if kind == "rows":
+        return RowIds(arrays["id_rows"], arrays["id_positions"])
+    if kind == "integers":
+        return IntegerIds(arrays["id_values"], arrays["id_keys"], arrays["id_positions"])
+    return StringIds(arrays["id_text"], arrays["id_ends"], arrays["id_hashes"], arrays["id_positions"])

@@ -1,0 +1,255 @@
+"""The index: wires the stages, one line a stage, and computes nothing itself."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softindex.contents import KIND, Contents, from_stored, make_engine, to_stored
+from softindex.errors import CorruptIndexError, InputError
+from softindex.ids import id_map
+from softindex.laws import Law, find_law, law_offset, log_partition_slack
+from softindex.moments import choose_dispersion, measure
+from softindex.partition import order_by_cell, partition
+from softindex.progress import reporting
+from softindex.records import Doubles, Draws, Estimate, Floats, Ids, Integers, Json, TopK
+from softindex.store import load as load_stored
+from softindex.store import save as save_stored
+from softindex.vectors import (
+    check_count,
+    check_log_bias,
+    check_queries,
+    check_seed,
+    check_temperature,
+    check_threads,
+    check_vectors,
+    read,
+    rearrange,
+)
+
+__all__ = ["Index", "build", "load"]
+
+
+class Index:
+    """Items partitioned into cells, ready to be drawn from.  Made by `build` or `load`; never changes."""
+
+    __slots__ = ("_contents", "_engine", "_laws")
+
+    def __init__(self, contents: Contents) -> None:
+        self._contents = contents
+        self._engine = make_engine(contents)
+        self._laws: dict[str, tuple[Law, Doubles | None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._contents.vectors)
+
+    def __repr__(self) -> str:
+        kind = self._contents.moments.dispersion.kind
+        return f"<softindex.Index: {len(self)} items, {self.dim} dimensions, {self.clusters} clusters, {kind} dispersion>"
+
+    @property
+    def dim(self) -> int:
+        """Dimensions of an item."""
+        return int(self._contents.vectors.shape[1])
+
+    @property
+    def clusters(self) -> int:
+        """Number of clusters, empty ones included."""
+        return len(self._contents.moments.means)
+
+    @property
+    def sizes(self) -> Integers:
+        """(k,) items in each cluster."""
+        return np.diff(self._contents.offsets)
+
+    @property
+    def ids(self) -> Ids:
+        """(n,) every id, cluster after cluster: the first sizes[0] are those of cluster 0."""
+        return self._contents.ids.at(np.arange(len(self)))
+
+    @property
+    def parameters(self) -> Json:
+        """How the index was built."""
+        return dict(self._contents.parameters)
+
+    def sample(
+        self,
+        queries: Any,
+        n: int = 1,
+        *,
+        temperature: float,
+        method: str = "sd-2ls",
+        seed: int | None = None,
+        threads: int | None = None,
+    ) -> Draws:
+        """Draw n items per query, independently and with replacement, from a law close to the softmax.
+
+        queries (b, d) or (d,).  p(i) is proportional to exp(q.x_i / temperature + log_bias_i) for method "exact";
+        "2ls", "s-2ls" and "sd-2ls" estimate the mass of each cluster and draw inside it exactly.
+        The same seed and query give the same draws, however queries are batched, ordered or spread over threads;
+        copies of a query in one call get draws of their own.  seed None: a fresh one, told in the result.
+        """
+        batch, single = check_queries(queries, self.dim)
+        count, heat, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
+        law, offset = self._law(method)
+        positions = np.empty((len(batch), count), np.int64)
+        log_prob = np.empty((len(batch), count))
+        scored = np.empty(len(batch), np.int64)
+        self._engine.sample(
+            batch, offset, law.dispersion, heat, key, check_threads(threads), positions, log_prob, scored
+        )
+        error = np.full(len(batch), 0.0 if law.exhaustive else np.nan)
+        ids = self._contents.ids.at(positions)
+        if single:
+            return Draws(ids[0], log_prob[0], error[0], scored[0], method, key)
+        return Draws(ids, log_prob, error, scored, method, key)
+
+    def log_prob(
+        self,
+        queries: Any,
+        ids: Any,
+        *,
+        temperature: float,
+        method: str = "sd-2ls",
+        threads: int | None = None,
+    ) -> Doubles:
+        """Natural log of the probability that one draw returns the id, under the law that `sample` draws from.
+
+        queries (b, d) and ids (b, m), or ids (m,) for every query alike; returns (b, m).  One query (d,): ids (m,),
+        returns (m,).
+        """
+        batch, single = check_queries(queries, self.dim)
+        heat = check_temperature(temperature)
+        law, offset = self._law(method)
+        positions = self._contents.ids.find(ids)
+        wanted = _spread(positions, len(batch), single)
+        result = np.empty(wanted.shape)
+        self._engine.log_prob(
+            batch, offset, law.dispersion, heat, wanted, check_threads(threads), result
+        )
+        return result.reshape(positions.shape) if single else result
+
+    def log_partition(
+        self, queries: Any, *, temperature: float, method: str = "sd-2ls", threads: int | None = None
+    ) -> Estimate:
+        """Log of Z, the sum of exp(q.x_i / temperature + log_bias_i), as the method estimates it.
+
+        queries (b, d) or (d,); value (b,).  "exact" comes with bounds that hold whatever the rounding of float32.
+        """
+        batch, single = check_queries(queries, self.dim)
+        heat = check_temperature(temperature)
+        law, offset = self._law(method)
+        value = np.empty(len(batch))
+        self._engine.log_partition(
+            batch, offset, law.dispersion, heat, check_threads(threads), value
+        )
+        if not law.exhaustive:
+            return Estimate(value[0] if single else value)
+        slack = log_partition_slack(batch, value, heat, self._contents.moments, self._contents.log_bias)
+        low, high = value - slack, value + slack
+        return Estimate(value[0], low[0], high[0]) if single else Estimate(value, low, high)
+
+    def top_k(
+        self,
+        queries: Any,
+        k: int,
+        *,
+        temperature: float = 1.0,
+        probes: int | None = None,
+        threads: int | None = None,
+    ) -> TopK:
+        """Return the k items of highest score, best first.  queries (b, d) or (d,); ids and scores (b, k).
+
+        score = q.x + temperature * log_bias: the order of the probabilities at that temperature.  Without log
+        biases the temperature does not matter.  probes None: proven to be the k best, by bounds on the clusters
+        that were not scanned.  probes = m: the best of the m most promising clusters.
+        """
+        batch, single = check_queries(queries, self.dim)
+        count, heat = check_count(k, "k"), check_temperature(temperature)
+        if count > len(self):
+            raise InputError(f"k is {count} but the index holds {len(self)} items; ask for at most that many.")
+        cells = -1 if probes is None else check_count(probes, "probes")
+        positions = np.empty((len(batch), count), np.int64)
+        scores = np.empty((len(batch), count), np.float32)
+        scored = np.empty(len(batch), np.int64)
+        self._engine.top_k(batch, heat, cells, check_threads(threads), positions, scores, scored)
+        ids = self._contents.ids.at(positions)
+        return TopK(ids[0], scores[0], scored[0]) if single else TopK(ids, scores, scored)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the index to a directory, atomically: killed at any moment, the old or the new one is there."""
+        save_stored(path, to_stored(self._contents))
+
+    def _law(self, method: str) -> tuple[Law, Doubles | None]:
+        known = self._laws.get(method) if isinstance(method, str) else None
+        if known is None:
+            moments = self._contents.moments
+            law = find_law(method, moments.dispersion.kind)
+            known = self._laws[method] = (law, law_offset(law, moments))
+        return known
+
+
+def _spread(positions: Integers, b: int, single: bool) -> Integers:
+    """Positions (b, m), C-contiguous, from what the caller gave for b queries."""
+    if single and positions.ndim <= 1:
+        return np.ascontiguousarray(positions.reshape(1, -1))
+    if positions.ndim == 1:
+        return np.ascontiguousarray(np.broadcast_to(positions, (b, len(positions))))
+    if positions.ndim == 2 and len(positions) == b:
+        return np.ascontiguousarray(positions)
+    raise InputError(
+        f"ids have shape {positions.shape} for {b} queries; expected (m,) for all alike or ({b}, m), a row a query."
+    )
+
+
+def build(
+    vectors: Any,
+    *,
+    ids: Any = None,
+    log_bias: Any = None,
+    clusters: int | None = None,
+    dispersion: str | int = "auto",
+    seed: int = 0,
+    threads: int | None = None,
+    progress: bool = False,
+) -> Index:
+    """Build an index over vectors (n, d): float32 or float16 array, memmap, torch tensor, or path to a file.
+
+    ids: integers or strings, one per row; row numbers when None.  log_bias (n,): added to each item's logit, as a
+    log prior; an item of bias log 2 counts as two items.  clusters: round(sqrt(n)) when None.
+    dispersion: what is kept of the spread inside clusters for sd-2ls: "none", "full" (covariances), a rank r, or
+    "auto".  The same input, seed and settings give the same index.
+    """
+    workers, key = check_threads(threads), check_seed(seed)
+    source = read(vectors, ids=ids)
+    n, d = source.vectors.shape
+    cells = max(1, round(n**0.5)) if clusters is None else check_count(clusters, "clusters")
+    form = choose_dispersion(dispersion, d)
+    bias = check_log_bias(log_bias, n)
+    check_vectors(source.vectors)
+    with reporting(progress) as report:
+        parts = partition(source.vectors, cells, seed=key, threads=workers, report=report)
+        order, offsets = order_by_cell(parts)
+        placed = rearrange(source.vectors, order, report=report)
+        placed_bias = None if bias is None else bias[order]
+        moments = measure(
+            placed, offsets, log_bias=placed_bias, dispersion=form, threads=workers, report=report
+        )
+    parameters = {"softindex": version("softindex"), "seed": key, "dispersion_asked": dispersion}
+    return Index(Contents(placed, offsets, id_map(source.ids, order), placed_bias, moments, parameters))
+
+
+def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False) -> Index:
+    """Open a saved index.  mmap: in milliseconds whatever its size, pages are read when first used.
+
+    verify: check every byte against its checksum first (as `softindex verify` does); mmap=False always does.
+    """
+    contents = from_stored(load_stored(path, mmap=mmap, verify=verify, kind=KIND))
+    try:
+        return Index(contents)
+    except ValueError as error:
+        raise CorruptIndexError(f"the index at {os.fspath(path)} does not fit together ({error}); save it again.") from error

@@ -1,0 +1,23 @@
+"""The one door to the compiled core: picks the kernels for this CPU and hands out engines."""
+
+from __future__ import annotations
+
+import os
+
+from softindex.kernels import _native
+from softindex.kernels._native import Engine
+
+__all__ = ["Engine", "hash_strings", "preferred_target", "rounding"]
+
+hash_strings = _native.hash_strings
+rounding = _native.rounding
+
+
+def preferred_target() -> str:
+    """Name of the kernels to use: the best this CPU runs, or the one SOFTINDEX_TARGET names (for tests)."""
+    wanted = os.environ.get("SOFTINDEX_TARGET", "")
+    if wanted and wanted not in _native.targets():
+        raise ImportError(
+            f"SOFTINDEX_TARGET is {wanted!r}, but this CPU runs {', '.join(_native.targets())}; unset it."
+        )
+    return wanted

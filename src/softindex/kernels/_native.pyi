@@ -1,0 +1,98 @@
+"""Types of the compiled core; kernels/reference.py says what each function computes."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK: int
+LANES: int
+
+class Engine:
+    def __init__(
+        self,
+        vectors: NDArray[np.float32],
+        offsets: NDArray[np.int64],
+        means: NDArray[np.float32],
+        radii: NDArray[np.float32],
+        norm_max: NDArray[np.float32],
+        bias: NDArray[np.float32] | None,
+        bias_max: NDArray[np.float32] | None,
+        full_forms: NDArray[np.float32] | None,
+        rank_forms: NDArray[np.float32] | None,
+        spread: NDArray[np.float32] | None,
+        target: str = "",
+    ) -> None: ...
+    @property
+    def target(self) -> str: ...
+    def sample(
+        self,
+        queries: NDArray[np.float32],
+        offset: NDArray[np.float64] | None,
+        dispersion: bool,
+        temperature: float,
+        seed: int,
+        threads: int,
+        positions: NDArray[np.int64],
+        log_prob: NDArray[np.float64],
+        scored: NDArray[np.int64],
+    ) -> None: ...
+    def log_prob(
+        self,
+        queries: NDArray[np.float32],
+        offset: NDArray[np.float64] | None,
+        dispersion: bool,
+        temperature: float,
+        positions: NDArray[np.int64],
+        threads: int,
+        log_prob: NDArray[np.float64],
+    ) -> None: ...
+    def log_partition(
+        self,
+        queries: NDArray[np.float32],
+        offset: NDArray[np.float64] | None,
+        dispersion: bool,
+        temperature: float,
+        threads: int,
+        values: NDArray[np.float64],
+    ) -> None: ...
+    def top_k(
+        self,
+        queries: NDArray[np.float32],
+        temperature: float,
+        probes: int,
+        threads: int,
+        positions: NDArray[np.int64],
+        scores: NDArray[np.float32],
+        scored: NDArray[np.int64],
+    ) -> None: ...
+
+def targets() -> list[str]: ...
+def scan(
+    rows: NDArray[np.float32], query: NDArray[np.float32], dots: NDArray[np.float32], target: str = ""
+) -> None: ...
+def scan_group(
+    rows: NDArray[np.float32], queries: NDArray[np.float32], dots: NDArray[np.float32], target: str = ""
+) -> None: ...
+def weigh(
+    dots: NDArray[np.float32],
+    temperature: float,
+    bias: NDArray[np.float32] | None,
+    weights: NDArray[np.float32],
+    prefix: NDArray[np.float64],
+    target: str = "",
+) -> float: ...
+def weigh_masses(
+    log_masses: NDArray[np.float64],
+    weights: NDArray[np.float32],
+    prefix: NDArray[np.float64],
+    target: str = "",
+) -> float: ...
+def pick(
+    weights: NDArray[np.float32], prefix: NDArray[np.float64], uniform: float, target: str = ""
+) -> int: ...
+def outer_product(query: NDArray[np.float32], packed: NDArray[np.float32], target: str = "") -> None: ...
+def square_sums(dots: NDArray[np.float32], sums: NDArray[np.float64], target: str = "") -> None: ...
+def philox(key: int, low: int, high: int) -> list[int]: ...
+def uniforms(key: int, stream: int, draw: int) -> list[float]: ...
+def hash_bytes(data: bytes) -> int: ...
+def hash_strings(text: NDArray[np.uint8], ends: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None: ...
+def rounding(d: int) -> float: ...

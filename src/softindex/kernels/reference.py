@@ -1,0 +1,143 @@
+"""The kernels and the laws in plain float64 NumPy: the readable definition, and the oracle of the tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softindex.records import Dispersion, Doubles, Moments
+
+BLOCK = 64
+_MASK = 0xFFFFFFFF
+
+
+def scan(rows: NDArray[Any], query: NDArray[Any]) -> Doubles:
+    """Dot product of every row with the query.  rows (n, d), query (d,); returns (n,)."""
+    return rows.astype(np.float64) @ query.astype(np.float64)
+
+
+def log_sum_exp(values: NDArray[Any]) -> float:
+    """Log of the sum of exponentials of values (n,); -inf entries count for nothing."""
+    peak = values.max()
+    return float(peak + np.log(np.exp(values - peak).sum())) if np.isfinite(peak) else float(peak)
+
+
+def weigh(dots: NDArray[Any], temperature: float, bias: NDArray[Any] | None) -> tuple[Doubles, float]:
+    """Softmax weights relative to the largest, and the log of the true sum.
+
+    dots (n,), bias (n,) or None; returns weights (n,) in [0, 1] and log sum_i exp(dots_i / t + bias_i).
+    """
+    logits = dots.astype(np.float64) / temperature
+    if bias is not None:
+        logits = logits + bias.astype(np.float64)
+    return np.exp(logits - logits.max()), log_sum_exp(logits)
+
+
+def prefix_sums(weights: NDArray[Any]) -> Doubles:
+    """Running total of weights (n,) after each block of 64: (ceil(n / 64),)."""
+    starts = np.arange(0, len(weights), BLOCK)
+    return np.cumsum(np.add.reduceat(weights.astype(np.float64), starts))
+
+
+def pick(weights: NDArray[Any], uniform: float) -> int:
+    """The item in whose share of [0, total) the point uniform * total falls; never one of weight zero."""
+    cumulative = np.cumsum(weights.astype(np.float64))
+    chosen = int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
+    return min(chosen, int(np.flatnonzero(weights)[-1]))
+
+
+def outer_product(query: NDArray[Any]) -> Doubles:
+    """The products q_i q_j, i <= j, row by row: (d (d + 1) / 2,)."""
+    wide = query.astype(np.float64)
+    return np.outer(wide, wide)[np.triu_indices(len(wide))]
+
+
+def square_sums(dots: NDArray[Any]) -> Doubles:
+    """Sum of squares of each row: dots (k, r) to (k,)."""
+    wide = dots.astype(np.float64)
+    return (wide * wide).sum(axis=1)
+
+
+def quadratic(dispersion: Dispersion, query: NDArray[Any]) -> Doubles:
+    """The estimate of q' S q in every cell: (k,)."""
+    wide = query.astype(np.float64)
+    if dispersion.forms is None:
+        raise ValueError("no dispersion is kept, so there is no form to evaluate.")
+    if dispersion.kind == "full":
+        return np.maximum(scan(dispersion.forms, outer_product(query)), 0.0)
+    assert dispersion.spread is not None
+    factors = dispersion.forms.astype(np.float64) @ wide
+    return square_sums(factors) + dispersion.spread.astype(np.float64) * (wide @ wide)
+
+
+def philox(key: int, low: int, high: int) -> list[int]:
+    """Philox 4x32-10: four 32-bit words from a 64-bit key and a 128-bit counter (Salmon et al., 2011)."""
+    x = [low & _MASK, low >> 32, high & _MASK, high >> 32]
+    k0, k1 = key & _MASK, key >> 32
+    for _ in range(10):
+        even, odd = 0xD2511F53 * x[0], 0xCD9E8D57 * x[2]
+        x = [(odd >> 32) ^ x[1] ^ k0, odd & _MASK, (even >> 32) ^ x[3] ^ k1, even & _MASK]
+        k0, k1 = (k0 + 0x9E3779B9) & _MASK, (k1 + 0xBB67AE85) & _MASK
+    return x
+
+
+def uniforms(key: int, stream: int, draw: int) -> tuple[float, float]:
+    """The two uniforms in [0, 1) of one draw: the first picks the cell, the second the item."""
+    x = philox(key, stream, draw)
+    return ((x[1] << 32 | x[0]) >> 11) * 2.0**-53, ((x[3] << 32 | x[2]) >> 11) * 2.0**-53
+
+
+def hash_bytes(data: bytes) -> int:
+    """The 64-bit hash that names a query's random stream."""
+    multiplier, full = 0x9E3779B97F4A7C15, (1 << 64) - 1
+    state = multiplier ^ len(data)
+    for start in range(0, len(data), 8):
+        word = int.from_bytes(data[start : start + 8], "little")
+        state = ((state ^ word) * multiplier) & full
+        state ^= state >> 29
+    words = philox(state, state, 0)
+    return words[1] << 32 | words[0]
+
+
+def cell_masses(
+    vectors: NDArray[Any], offsets: NDArray[Any], query: NDArray[Any], temperature: float, bias: NDArray[Any] | None
+) -> Doubles:
+    """The true log mass of every cell, by scanning all of it: (k,), -inf where a cell is empty."""
+    dots = scan(vectors, query)
+    masses = np.full(len(offsets) - 1, -np.inf)
+    for cell, (begin, end) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
+        if end > begin:
+            part = None if bias is None else bias[begin:end]
+            masses[cell] = weigh(dots[begin:end], temperature, part)[1]
+    return masses
+
+
+def estimated_masses(
+    moments: Moments, query: NDArray[Any], temperature: float, offset: NDArray[Any], dispersion: bool
+) -> Doubles:
+    """The log mass a two-level law gives every cell: q.mean / t + offset + q' S q / (2 t^2)."""
+    masses = scan(moments.means, query) / temperature + offset
+    if dispersion:
+        masses = masses + quadratic(moments.dispersion, query) / (2.0 * temperature**2)
+    return masses
+
+
+def law_log_prob(log_masses: NDArray[Any], true_masses: NDArray[Any], item_logits: list[NDArray[Any]]) -> Doubles:
+    """Log-probability of every item, in cell order, under a law with these log masses.
+
+    log_masses (k,) of the law, true_masses (k,), item_logits: one array per cell; returns (n,).
+    """
+    normalised = log_masses - log_sum_exp(log_masses)
+    parts = [
+        normalised[cell] + logits - true_masses[cell]
+        for cell, logits in enumerate(item_logits)
+        if len(logits)
+    ]
+    return np.concatenate(parts)
+
+
+def top_k(scores: NDArray[Any], k: int) -> NDArray[np.int64]:
+    """Positions of the k largest of scores (n,), best first, equal scores in the order of positions."""
+    return np.argsort(-scores.astype(np.float64), kind="stable")[:k].astype(np.int64)

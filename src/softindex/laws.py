@@ -1,0 +1,82 @@
+"""What a method is: how the mass of a cell is estimated before one is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from softindex.errors import MethodError
+from softindex.kernels import rounding
+from softindex.records import Doubles, Floats, Moments
+
+__all__ = ["LAWS", "Law", "find_law", "law_offset", "log_partition_slack"]
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """A choice of terms in log mass = q.mean / t + offset + q' S q / (2 t^2).
+
+    exhaustive: the mass is no estimate but the sum over the cell's items, found by scanning all of them.
+    size: the offset is the log of the cell's size; otherwise all cells that hold anything count alike.
+    dispersion: the last term is added.
+    """
+
+    name: str
+    exhaustive: bool = False
+    size: bool = False
+    dispersion: bool = False
+
+
+LAWS: dict[str, Law] = {
+    law.name: law
+    for law in (
+        Law("exact", exhaustive=True),
+        Law("2ls"),
+        Law("s-2ls", size=True),
+        Law("sd-2ls", size=True, dispersion=True),
+    )
+}
+
+
+def find_law(method: str, dispersion_kind: str) -> Law:
+    """The law of this name, if an index with this kind of dispersion can serve it."""
+    law = LAWS.get(method) if isinstance(method, str) else None
+    if law is None:
+        raise MethodError(f"there is no method {method!r}; use one of {', '.join(LAWS)}.")
+    if law.dispersion and dispersion_kind == "none":
+        raise MethodError(
+            f"{method} needs the dispersion of the clusters, which this index was built without; "
+            "use s-2ls, or build again with dispersion='auto'."
+        )
+    return law
+
+
+def law_offset(law: Law, moments: Moments) -> Doubles | None:
+    """The offset (k,) of each cell; -inf where it is empty, and None for a law that scans everything.
+
+    A law without sizes gives every cell the average size, so that its log Z is on the same scale as the others'.
+    """
+    if law.exhaustive:
+        return None
+    if law.size:
+        return moments.log_sizes
+    held = np.isfinite(moments.log_sizes)
+    average = np.logaddexp.reduce(moments.log_sizes[held]) - np.log(held.sum())
+    return np.where(held, average, -np.inf)
+
+
+def log_partition_slack(
+    queries: Floats, value: Doubles, temperature: float, moments: Moments, log_bias: Floats | None
+) -> Doubles:
+    """How far the float32 scan's log Z (b,) may lie from the true one, for queries (b, d).
+
+    Each logit is off by the rounding of its dot product, over t, and a few units in the last place of itself; an
+    item that counts has a logit within 87 of the largest, and one that does not adds less than exp(-87).
+    """
+    unit = 2.0**-24
+    norms = np.sqrt(np.einsum("bd,bd->b", queries, queries, dtype=np.float64))
+    longest = float(moments.norm_max.max())
+    dots = rounding(queries.shape[1]) * norms * longest / temperature
+    bias = 0.0 if log_bias is None else 8 * unit * max(float(log_bias.max()), -float(log_bias.min()))
+    return dots + bias + (4 * 87 + 32) * unit + 1e-15 * np.abs(value)

@@ -1,0 +1,34 @@
+"""A progress bar on stderr that is silent where nobody looks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["Report", "reporting"]
+
+Report = Callable[[str, int, int], None]
+"""report(stage, done, total): how far a stage of the work is."""
+
+
+@contextmanager
+def reporting(show: bool) -> Iterator[Report | None]:
+    """Give a report function that draws bars on stderr; None when not asked for, or stderr is no terminal."""
+    if not show or not sys.stderr.isatty():
+        yield None
+        return
+    # Imported here: the bars cost more to import than most of the library.
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description:<22}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def report(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total)
+            bars.update(tasks[stage], completed=done, total=total)
+
+        yield report

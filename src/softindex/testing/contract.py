@@ -1,0 +1,248 @@
+"""The promises every law keeps, as one test class to inherit from."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import softindex
+from softindex.records import Doubles, Floats
+from softindex.testing.statistics import chi_square_score
+from softindex.testing.strategies import Catalogue, catalogues, queries, temperatures
+
+__all__ = ["LawContract"]
+
+quick = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def _true_log_prob(vectors: Floats, query: Floats, temperature: float, log_bias: Floats | None) -> Doubles:
+    logits = vectors.astype(np.float64) @ query.astype(np.float64) / temperature
+    if log_bias is not None:
+        logits = logits + log_bias
+    logits = logits - logits.max()
+    return logits - np.log(np.exp(logits).sum())
+
+
+def _rounding(vectors: Floats, query: Floats, temperature: float) -> float:
+    """What a plain float32 computation of the logits may be off by."""
+    scale = float(np.abs(vectors.astype(np.float64)).sum(axis=1).max() * np.abs(query).max())
+    return 4e-5 + 16 * 2.0**-24 * scale / temperature
+
+
+class LawContract:
+    """Inherit, set `method` (and `options`, `build_options`), and every promise becomes a test of that law."""
+
+    method: ClassVar[str]
+    options: ClassVar[dict[str, Any]] = {}
+    """Further keywords of sample and log_prob."""
+    build_options: ClassVar[dict[str, Any]] = {}
+    exact: ClassVar[bool] = False
+    """The law is the softmax itself, whatever the partition."""
+    exact_when_alone: ClassVar[bool] = True
+    """One item per cluster: the law is the softmax."""
+    counts_weights: ClassVar[bool] = True
+    """Log biases enter the mass of a cluster (not so for 2ls, which ignores sizes)."""
+
+    def build(self, catalogue: Catalogue, **changes: Any) -> softindex.Index:
+        """Build an index of the catalogue with the options of this contract."""
+        asked = {"clusters": catalogue.clusters, "log_bias": catalogue.log_bias, "seed": 1, **self.build_options}
+        return softindex.build(catalogue.vectors, **{**asked, **changes})
+
+    def law(self, index: softindex.Index, query: Floats, temperature: float) -> Doubles:
+        """Log-probability (n,) of the items 0 .. n - 1."""
+        return index.log_prob(
+            query, np.arange(len(index)), temperature=temperature, method=self.method, **self.options
+        )
+
+    def draw(self, index: softindex.Index, asked: NDArray[Any], n: int, **changes: Any) -> softindex.Draws:
+        """Sample with the method and options of this contract."""
+        return index.sample(asked, n, **{"temperature": 0.5, "method": self.method, **self.options, **changes})
+
+    @quick
+    @given(st.data())
+    def test_probabilities_sum_to_one(self, data: st.DataObject) -> None:
+        catalogue = data.draw(catalogues())
+        index = self.build(catalogue)
+        temperature = data.draw(temperatures())
+        for query in data.draw(queries(index.dim)):
+            total = np.exp(self.law(index, query, temperature)).sum()
+            assert total == pytest.approx(1.0, abs=2 * _rounding(catalogue.vectors, query, temperature))
+
+    @quick
+    @given(st.data())
+    def test_log_prob_is_the_law_drawn_from(self, data: st.DataObject) -> None:
+        index = self.build(data.draw(catalogues()))
+        asked, temperature = data.draw(queries(index.dim)), data.draw(temperatures())
+        draws = self.draw(index, asked, 9, temperature=temperature)
+        again = index.log_prob(
+            asked, draws.ids, temperature=temperature, method=self.method, **self.options
+        )
+        np.testing.assert_array_equal(draws.log_prob, again)
+        assert np.isfinite(draws.log_prob).all()
+        assert (draws.log_prob <= 0).all()
+
+    @quick
+    @given(st.data())
+    def test_one_cluster_is_the_exact_softmax(self, data: st.DataObject) -> None:
+        catalogue = data.draw(catalogues())
+        index = self.build(catalogue, clusters=1)
+        query, temperature = data.draw(queries(index.dim, count=1))[0], data.draw(temperatures())
+        self._check_softmax(catalogue, index, query, temperature)
+
+    @quick
+    @given(st.data())
+    def test_one_item_per_cluster_is_the_exact_softmax(self, data: st.DataObject) -> None:
+        if not self.exact_when_alone:
+            return
+        catalogue = data.draw(catalogues(biased=None if self.counts_weights else False))
+        index = self.build(catalogue, clusters=len(catalogue.vectors))
+        query, temperature = data.draw(queries(index.dim, count=1))[0], data.draw(temperatures())
+        self._check_softmax(catalogue, index, query, temperature)
+
+    @quick
+    @given(st.data())
+    def test_it_is_the_exact_softmax_where_it_claims_so(self, data: st.DataObject) -> None:
+        catalogue = data.draw(catalogues())
+        index = self.build(catalogue)
+        query, temperature = data.draw(queries(index.dim, count=1))[0], data.draw(temperatures())
+        if self.exact:
+            self._check_softmax(catalogue, index, query, temperature)
+            assert self.draw(index, query, 1, temperature=temperature).error == 0.0
+        else:
+            assert not self.draw(index, query, 1, temperature=temperature).error <= 0.0 or len(index) == 1
+
+    def _check_softmax(
+        self, catalogue: Catalogue, index: softindex.Index, query: Floats, temperature: float
+    ) -> None:
+        law = self.law(index, query, temperature)
+        truth = _true_log_prob(catalogue.vectors, query, temperature, catalogue.log_bias)
+        # Far below the top only the size of the logit counts: its rounding grows with it.
+        slack = _rounding(catalogue.vectors, query, temperature) + 1e-6 * np.abs(truth)
+        assert (np.abs(law - truth) <= slack).all()
+
+    @quick
+    @given(st.data())
+    def test_a_constant_added_to_every_log_bias_changes_nothing(self, data: st.DataObject) -> None:
+        catalogue = data.draw(catalogues(biased=True))
+        assert catalogue.log_bias is not None
+        query, temperature = data.draw(queries(catalogue.vectors.shape[1], count=1))[0], data.draw(temperatures())
+        plain = self.law(self.build(catalogue), query, temperature)
+        shifted = self.law(self.build(catalogue, log_bias=catalogue.log_bias + np.float32(4.0)), query, temperature)
+        np.testing.assert_allclose(plain, shifted, rtol=1e-5, atol=2e-4)
+
+    @quick
+    @given(st.data())
+    def test_the_order_of_the_items_changes_nothing(self, data: st.DataObject) -> None:
+        # Two far groups: k-means finds the same partition in whatever order the items come.
+        rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+        vectors = rng.standard_normal((40, 5)).astype(np.float32) * 0.1
+        vectors[:13, 0] += 5.0
+        order = rng.permutation(40)
+        query = rng.standard_normal(5).astype(np.float32)
+        plain = softindex.build(vectors, clusters=2, **self.build_options)
+        permuted = softindex.build(vectors[order], clusters=2, **self.build_options)
+        assert sorted(plain.sizes) == sorted(permuted.sizes) == [13, 27]
+        first, second = self.law(plain, query, 0.3), self.law(permuted, query, 0.3)
+        np.testing.assert_allclose(first[order], second, atol=1e-5)
+
+    @quick
+    @given(st.data())
+    def test_the_same_seed_gives_the_same_draws_whatever_the_batch_order_and_threads(
+        self, data: st.DataObject
+    ) -> None:
+        index = self.build(data.draw(catalogues()))
+        asked = np.random.default_rng(data.draw(st.integers(0, 99))).standard_normal((37, index.dim))
+        asked = asked.astype(np.float32)
+        whole = self.draw(index, asked, 3, seed=7, threads=1)
+        threaded = self.draw(index, asked, 3, seed=7, threads=3)
+        order = np.random.default_rng(0).permutation(37)
+        shuffled = self.draw(index, asked[order], 3, seed=7)
+        split = np.concatenate([self.draw(index, part, 3, seed=7).ids for part in np.split(asked, [1, 2, 20])])
+        alone = np.stack([self.draw(index, query, 3, seed=7).ids for query in asked])
+        np.testing.assert_array_equal(whole.ids, threaded.ids)
+        np.testing.assert_array_equal(whole.log_prob, threaded.log_prob)
+        np.testing.assert_array_equal(whole.ids[order], shuffled.ids)
+        np.testing.assert_array_equal(whole.ids, split)
+        np.testing.assert_array_equal(whole.ids, alone)
+        np.testing.assert_array_equal(self.draw(index, asked, 8, seed=7).ids[:, :3], whole.ids)
+
+    def test_a_saved_index_gives_identical_draws_for_the_same_seed(self) -> None:
+        index = self.build(self._catalogue())
+        asked = np.random.default_rng(3).standard_normal((11, index.dim)).astype(np.float32)
+        with tempfile.TemporaryDirectory() as folder:
+            index.save(Path(folder) / "saved")
+            for mmap in (True, False):
+                loaded = softindex.load(Path(folder) / "saved", mmap=mmap)
+                before, after = self.draw(index, asked, 5, seed=2), self.draw(loaded, asked, 5, seed=2)
+                np.testing.assert_array_equal(before.ids, after.ids)
+                np.testing.assert_array_equal(before.log_prob, after.log_prob)
+
+    def test_copies_of_a_query_get_draws_of_their_own(self) -> None:
+        index = self.build(self._catalogue())
+        query = np.full(index.dim, 0.1, np.float32)
+        draws = self.draw(index, np.stack([query] * 40), 1, seed=5, temperature=1.0)
+        assert len(np.unique(draws.ids)) > 10
+
+    @pytest.mark.parametrize("temperature", [0.1, 0.3, 2.0])
+    @pytest.mark.parametrize("draws_per_query", [1, 500])
+    def test_drawn_frequencies_fit_the_law(self, temperature: float, draws_per_query: int) -> None:
+        """Chi-square on 40,000 draws; false alarm about 3e-7 a case."""
+        index = self.build(self._catalogue())
+        query = np.random.default_rng(9).standard_normal(index.dim).astype(np.float32) * 0.5
+        repeated = np.stack([query] * (40_000 // draws_per_query))
+        draws = self.draw(index, repeated, draws_per_query, temperature=temperature, seed=11)
+        counts = np.bincount(draws.ids.ravel(), minlength=len(index))
+        assert chi_square_score(counts, np.exp(self.law(index, query, temperature))) < 5
+
+    def _catalogue(self) -> Catalogue:
+        rng = np.random.default_rng(0)
+        centres = rng.standard_normal((9, 6))
+        vectors = centres[rng.choice(9, size=300, p=np.arange(1, 10) / 45)] + 0.3 * rng.standard_normal((300, 6))
+        return Catalogue(vectors.astype(np.float32), 17, rng.standard_normal(300).astype(np.float32))
+
+    @pytest.mark.parametrize("temperature", [0, -1.0, float("nan"), float("inf"), None, "warm", True])
+    def test_a_bad_temperature_is_refused(self, temperature: Any) -> None:
+        index = self.build(self._catalogue())
+        query = np.zeros(index.dim, np.float32)
+        with pytest.raises(softindex.InputError, match="temperature"):
+            self.draw(index, query, 1, temperature=temperature)
+        with pytest.raises(softindex.InputError, match="temperature"):
+            self.law(index, query, temperature)
+
+    @pytest.mark.parametrize("n", [0, -3, 1.5, None, True])
+    def test_a_bad_number_of_draws_is_refused(self, n: Any) -> None:
+        index = self.build(self._catalogue())
+        with pytest.raises(softindex.InputError, match="n "):
+            self.draw(index, np.zeros(index.dim, np.float32), n)
+
+    def test_bad_queries_are_refused(self) -> None:
+        index = self.build(self._catalogue())
+        wrong: list[Any] = [
+            np.zeros(index.dim + 1, np.float32),
+            np.zeros((0, index.dim), np.float32),
+            np.zeros((1, 1, index.dim), np.float32),
+            np.full(index.dim, np.nan, np.float32),
+            np.full(index.dim, np.inf, np.float32),
+            np.full(index.dim, 1e30, np.float32),
+            ["a"] * index.dim,
+            np.zeros(index.dim, np.complex64),
+        ]
+        for query in wrong:
+            with pytest.raises(softindex.InputError):
+                self.draw(index, query, 1)
+            with pytest.raises(softindex.InputError):
+                self.law(index, query, 0.5)
+
+    def test_unknown_ids_are_refused(self) -> None:
+        index = self.build(self._catalogue())
+        query = np.zeros(index.dim, np.float32)
+        for wrong in ([300], [-1], [0, 10**15]):
+            with pytest.raises(softindex.UnknownIdError, match="not in this index"):
+                index.log_prob(query, wrong, temperature=1.0, method=self.method, **self.options)
