@@ -1,0 +1,98 @@
+"""One draw for one query, called from Python, all overhead included; and the throughput of batches by threads."""
+
+import time
+
+import numpy as np
+
+import softindex
+from benchmarks.data import glove, synth
+from benchmarks.peers import NumpyExact, NumpyTwoLevel
+from benchmarks.report import Table
+
+TEMPERATURE = 0.1
+CLUSTERS = 1024
+
+
+def contestants(vectors):
+    """Name and draw function of everything that is measured on these vectors."""
+    index = softindex.build(vectors, clusters=CLUSTERS, progress=True)
+    full = softindex.build(vectors, clusters=CLUSTERS, dispersion="full", progress=True)
+    contents = index._contents
+    exact = NumpyExact(vectors)
+    two_level = NumpyTwoLevel(contents.vectors, contents.offsets, contents.moments.means)
+
+    def ours(which, method):
+        return lambda query: which.sample(query, temperature=TEMPERATURE, method=method, threads=1)
+
+    return index, {
+        exact.name: lambda query: exact.draw(query, TEMPERATURE),
+        two_level.name: lambda query: two_level.draw(query, TEMPERATURE),
+        "exact": ours(index, "exact"),
+        "2ls": ours(index, "2ls"),
+        "s-2ls": ours(index, "s-2ls"),
+        f"sd-2ls, {describe(index)}": ours(index, "sd-2ls"),
+        "sd-2ls, full covariances": ours(full, "sd-2ls"),
+    }
+
+
+def describe(index):
+    """The dispersion of an index in words."""
+    dispersion = index._contents.moments.dispersion
+    return f"rank {dispersion.rank}" if dispersion.kind == "rank" else dispersion.kind
+
+
+def interleave(functions, queries):
+    """Median seconds of each function, the functions taking turns on every query."""
+    times = {name: [] for name in functions}
+    for name, function in functions.items():
+        function(queries[0])
+    for query in queries:
+        for name, function in functions.items():
+            begin = time.perf_counter()
+            function(query)
+            times[name].append(time.perf_counter() - begin)
+    return {name: float(np.median(values)) for name, values in times.items()}
+
+
+def latency_table(title, vectors, queries=200):
+    """Latency of every contestant, and how many times faster than NumPy exact and NumPy s-2ls it is."""
+    _, functions = contestants(vectors)
+    rows = np.random.default_rng(1).choice(len(vectors), size=queries, replace=False)
+    medians = interleave(functions, vectors[rows])
+    exact, two_level = medians[NumpyExact.name], medians[NumpyTwoLevel.name]
+    return Table(
+        f"{title}, K = {CLUSTERS}, t = {TEMPERATURE}: median of {queries} interleaved single-query calls, one thread",
+        ["method", "microseconds", "against NumPy exact", "against NumPy s-2ls"],
+        [
+            [name, f"{median * 1e6:,.1f}", f"{exact / median:,.2f}x", f"{two_level / median:,.2f}x"]
+            for name, median in medians.items()
+        ],
+    )
+
+
+def run(options):
+    """Latency on synth-unbalanced and, where it can be had, on GloVe."""
+    tables = [latency_table(f"synth-unbalanced, {options.items:,} x 100", synth(options.items))]
+    words = glove()
+    if words is not None:
+        tables.append(latency_table(f"GloVe, {len(words):,} x 100, unit length", words))
+    return tables
+
+
+def run_threads(options):
+    """Queries a second of a batch, on one thread and on two."""
+    vectors = synth(options.items)
+    index = softindex.build(vectors, clusters=CLUSTERS, progress=True)
+    rng, rows = np.random.default_rng(2), []
+    for method, size in (("exact", 32), ("2ls", 4000), ("s-2ls", 4000), ("sd-2ls", 4000)):
+        queries = vectors[rng.choice(len(vectors), size=size, replace=False)]
+        functions = {
+            threads: lambda batch, t=threads, m=method: index.sample(batch, temperature=TEMPERATURE, method=m, threads=t)
+            for threads in (1, 2)
+        }
+        medians = interleave(functions, [queries] * 15)
+        rows.append(
+            [method, str(size), *(f"{size / medians[t]:,.0f}" for t in (1, 2)), f"{medians[1] / medians[2]:.2f}x"]
+        )
+    title = f"synth-unbalanced, {options.items:,} x 100, K = {CLUSTERS}: queries a second of a batch"
+    return [Table(title, ["method", "batch", "one thread", "two threads", "ratio"], rows)]

@@ -1,0 +1,281 @@
+"""The command line: parses, calls the library, prints."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+import softindex
+from softindex import demo as demonstration
+from softindex.errors import InputError, MissingDependencyError, SoftindexError, StorageError
+from softindex.laws import LAWS
+from softindex.store import read_manifest
+from softindex.store import verify as verify_stored
+from softindex.vectors import read
+
+__all__ = ["app", "main"]
+
+EXIT_BAD_INPUT = 3
+EXIT_STORAGE = 4
+EPILOG = "Exit codes: 0 done, 1 unexpected failure, 2 wrong usage, 3 bad input, 4 a saved index that cannot be used."
+
+app = typer.Typer(
+    help="Softmax over millions of items, in microseconds, with the error stated.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+Method = Enum("Method", {name: name for name in LAWS}, type=str)  # type: ignore[misc]
+
+IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="Directory of a saved index.")]
+Queries = Annotated[
+    str,
+    typer.Argument(metavar="QUERIES", help="File of vectors, or - for one query a line on standard input."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line, for programs.")]
+Seed = Annotated[int | None, typer.Option(help="Same seed, same draws. A fresh one when left out.")]
+Threads = Annotated[int | None, typer.Option(help="Threads to use; all CPUs when left out.")]
+Temperature = Annotated[float, typer.Option("--temperature", "-t", help="Low is greedy, high is uniform.")]
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    """Arrays as lists, and NaN, which JSON does not know, as null."""
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(*[str(value) for value in row])
+    # Outside a terminal rich assumes 80 columns and cuts; a pipe has no width.
+    console = Console() if sys.stdout.isatty() else Console(width=200)
+    console.print(table)
+
+
+def _parse_line(line: str, number: int) -> list[float]:
+    try:
+        if line.lstrip().startswith("["):
+            return [float(value) for value in json.loads(line)]
+        return [float(value) for value in line.replace(",", " ").split()]
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            f"line {number} of standard input is not a query ({error}); write its numbers separated by spaces or "
+            "commas, or as a JSON list."
+        ) from error
+
+
+def _read_queries(source: str) -> NDArray[Any]:
+    if source != "-":
+        return read(source).vectors
+    lines = [_parse_line(line, number) for number, line in enumerate(sys.stdin, 1) if line.strip()]
+    if not lines:
+        raise InputError("standard input is empty; write one query a line.")
+    lengths = {len(line) for line in lines}
+    if len(lengths) > 1:
+        raise InputError(f"the queries on standard input have {sorted(lengths)} numbers; give each the same.")
+    return np.array(lines)
+
+
+@app.command()
+def build(
+    vectors: Annotated[
+        str,
+        typer.Argument(
+            metavar="VECTORS",
+            help="File of item vectors: .npy .npz .safetensors .parquet .fvecs .hdf5 .txt (path::name picks one array).",
+        ),
+    ],
+    index: Annotated[Path, typer.Argument(metavar="INDEX", help="Directory to write.")],
+    ids: Annotated[Path | None, typer.Option(help="Text file with one id a line; all integers, or strings.")] = None,
+    log_bias: Annotated[Path | None, typer.Option(help=".npy file with one log bias per item.")] = None,
+    clusters: Annotated[int | None, typer.Option(help="Square root of the items when left out.")] = None,
+    dispersion: Annotated[str, typer.Option(help="none, full, auto, or a rank.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of the k-means.")] = 0,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build an index of the vectors and save it."""
+    built = softindex.build(
+        vectors,
+        ids=None if ids is None else _read_ids(ids),
+        log_bias=None if log_bias is None else _read_array(log_bias),
+        clusters=clusters,
+        dispersion=int(dispersion) if dispersion.lstrip("-").isdigit() else dispersion,
+        seed=seed,
+        threads=threads,
+        progress=True,
+    )
+    built.save(index)
+    if as_json:
+        _print_json({"index": str(index), "items": len(built), "dim": built.dim, "clusters": built.clusters})
+    else:
+        typer.echo(f"{index}: {len(built)} items of {built.dim} dimensions in {built.clusters} clusters")
+
+
+def _read_ids(path: Path) -> list[int] | list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as a text of ids ({error}); write one id a line.") from error
+    with contextlib.suppress(ValueError):
+        return [int(line) for line in lines]
+    return lines
+
+
+def _read_array(path: Path) -> NDArray[Any]:
+    try:
+        return np.asarray(np.load(path, allow_pickle=False))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read as an array ({error}); save it with numpy.save.") from error
+
+
+@app.command()
+def info(index: IndexPath, as_json: AsJson = False) -> None:
+    """Tell what a saved index holds, without reading its data."""
+    manifest = read_manifest(index)
+    size = sum(blob.bytes for blob in manifest.blobs)
+    facts = {"version": manifest.version, **manifest.parameters, "bytes": size}
+    if as_json:
+        _print_json(facts)
+    else:
+        _table(str(index), ("", "value"), facts.items())
+
+
+@app.command()
+def verify(index: IndexPath, as_json: AsJson = False) -> None:
+    """Check every byte of a saved index against its checksum."""
+    report = verify_stored(index)
+    if as_json:
+        blobs = [{"name": blob.name, "bytes": blob.bytes, "ok": blob.ok} for blob in report.blobs]
+        _print_json({"index": str(index), "ok": True, "blobs": blobs})
+    else:
+        typer.echo(f"{index}: whole, {len(report.blobs)} arrays checked")
+
+
+@app.command()
+def sample(
+    index: IndexPath,
+    queries: Queries,
+    temperature: Temperature,
+    n: Annotated[int, typer.Option("-n", help="Draws per query.")] = 1,
+    method: Annotated[Method, typer.Option(help="The law to draw from.")] = Method("sd-2ls"),
+    seed: Seed = None,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw items for each query and tell the log-probability of each draw."""
+    loaded, asked = softindex.load(index), np.atleast_2d(_read_queries(queries))
+    draws = loaded.sample(asked, n, temperature=temperature, method=method.value, seed=seed, threads=threads)
+    if as_json:
+        for row in range(len(asked)):
+            per_query = {name: _plain(getattr(draws, name)[row]) for name in ("ids", "log_prob", "error", "items_scored")}
+            _print_json({"query": row, **per_query, "method": draws.method, "seed": draws.seed})
+        return
+    rows = (
+        (row, identity, f"{log_prob:.4f}")
+        for row in range(len(asked))
+        for identity, log_prob in zip(draws.ids[row], draws.log_prob[row], strict=True)
+    )
+    _table(f"{draws.method}, temperature {temperature}, seed {draws.seed}", ("query", "id", "log_prob"), rows)
+
+
+@app.command("top-k")
+def top_k(
+    index: IndexPath,
+    queries: Queries,
+    k: Annotated[int, typer.Option("-k", help="Items per query.")] = 10,
+    probes: Annotated[int | None, typer.Option(help="Clusters to scan; proven exact when left out.")] = None,
+    temperature: Temperature = 1.0,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the k items of highest score for each query."""
+    loaded, asked = softindex.load(index), np.atleast_2d(_read_queries(queries))
+    best = loaded.top_k(asked, k, temperature=temperature, probes=probes, threads=threads)
+    if as_json:
+        for row in range(len(asked)):
+            per_query = {name: _plain(getattr(best, name)[row]) for name in ("ids", "scores", "items_scored")}
+            _print_json({"query": row, **per_query})
+        return
+    rows = (
+        (row, identity, f"{score:.6g}")
+        for row in range(len(asked))
+        for identity, score in zip(best.ids[row], best.scores[row], strict=True)
+    )
+    _table(f"top {k}", ("query", "id", "score"), rows)
+
+
+@app.command()
+def demo(
+    items: Annotated[int, typer.Option(help="Size of the made-up catalogue.")] = 200_000,
+    seed: Annotated[int, typer.Option(help="Seed of the catalogue.")] = 0,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make up an unbalanced catalogue, build its index, and show every method's error and speed."""
+    if items < 1:
+        raise InputError(f"items is {items}; ask for at least 1.")
+    index, queries = demonstration.build_catalogue(items, seed=seed, threads=threads)
+    lines = list(demonstration.compare(index, queries))
+    if as_json:
+        for line in lines:
+            _print_json(asdict(line))
+        return
+    rows = (
+        (
+            line.temperature,
+            line.method,
+            f"{line.kl:.2e}" if line.kl else "0",
+            f"{line.microseconds:,.0f}",
+            f"{line.speedup:,.0f}x",
+            f"{line.items_scored:,.0f}",
+        )
+        for line in lines
+    )
+    title = f"{len(index):,} items, {index.dim} dimensions, {index.clusters} clusters; {len(queries)} queries, one thread"
+    columns = ("temperature", "method", "KL to the softmax", "microseconds a draw", "speed-up", "items scored")
+    _table(title, columns, rows)
+
+
+def main() -> None:
+    """Run the command line; an error of ours becomes one sentence on stderr and a stable exit code."""
+    try:
+        app()
+    except BrokenPipeError:
+        # The reader of our output left, as `head` does: nothing is wrong. The pipe must not be flushed again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (InputError, MissingDependencyError) as error:
+        _fail(error, EXIT_BAD_INPUT)
+    except StorageError as error:
+        _fail(error, EXIT_STORAGE)
+
+
+def _fail(error: SoftindexError, code: int) -> None:
+    typer.echo(f"softindex: {error}", err=True)
+    sys.exit(code)

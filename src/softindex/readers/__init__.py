@@ -1,0 +1,67 @@
+"""Turn a file of any supported format into an array, so that nothing else knows about formats."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from softindex.errors import InputError, SoftindexError
+from softindex.readers.arrays import read_npy, read_npz
+from softindex.readers.contents import Loaded, Request, check_matrix_shape
+from softindex.readers.fvecs import read_fvecs
+from softindex.readers.hdf5 import read_hdf5
+from softindex.readers.parquet import read_parquet
+from softindex.readers.safetensors import read_safetensors
+from softindex.readers.text import read_text
+
+__all__ = ["Loaded", "check_matrix_shape", "read_file"]
+
+NAMED: dict[str, Callable[[Request], Loaded]] = {
+    ".npz": read_npz,
+    ".safetensors": read_safetensors,
+    ".parquet": read_parquet,
+    ".hdf5": read_hdf5,
+    ".h5": read_hdf5,
+}
+"""Formats that hold several arrays, of which `path::name` picks one."""
+
+SINGLE: dict[str, Callable[[Request], Loaded]] = {
+    ".npy": read_npy,
+    ".fvecs": read_fvecs,
+    ".txt": read_text,
+    ".vec": read_text,
+    ".txt.gz": read_text,
+    ".vec.gz": read_text,
+}
+"""Formats that hold one array."""
+
+
+def read_file(source: str, *, want_ids: bool) -> Loaded:
+    """Read the vectors at `path` or `path::name`, and the ids stored beside them when wanted."""
+    path, name = _split(source)
+    readers = NAMED | SINGLE
+    suffix = next((suffix for suffix in readers if path.lower().endswith(suffix)), None)
+    if suffix is None:
+        raise InputError(f"{path} is of no format softindex reads; expected one of {', '.join(readers)}.")
+    if name is not None and suffix not in NAMED:
+        raise InputError(f"a {suffix} file holds one array only; pass '{path}' without '::{name}'.")
+    if not os.path.isfile(path):
+        raise InputError(f"there is no file at {path}; check the path.")
+    try:
+        return readers[suffix](Request(path, name, want_ids))
+    except SoftindexError:
+        raise
+    # The libraries underneath raise whatever they like about a damaged file; the caller catches one type.
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"{path} could not be read as {suffix} ({reason}); write the file again.") from error
+
+
+def _split(source: str) -> tuple[str, str | None]:
+    """Split `path::name`; a file that really has `::` in its name is taken as a path."""
+    if "::" not in source or os.path.isfile(source):
+        return source, None
+    path, _, name = source.partition("::")
+    if not name:
+        raise InputError(f"{source} ends in '::' without a name; pass '{path}' or '{path}::name'.")
+    return path, name

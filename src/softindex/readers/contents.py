@@ -1,0 +1,86 @@
+"""What the readers of every file format share: the request, the answer, and which array is meant."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from softindex.errors import InputError, MissingDependencyError
+
+BLOCK_VALUES = 1 << 20
+"""Values converted at a time: 4 MB of float32 stays near the cache and bounds the working memory."""
+
+PREFERRED_NAMES = ("vectors", "embeddings", "weight", "train")
+"""Names that settle which array holds the items; "train" is what ann-benchmarks files call it."""
+
+LISTED_NAMES = 20
+"""An error lists at most this many arrays: a model checkpoint may hold thousands."""
+
+
+class Request(NamedTuple):
+    """One file to read.  name: the array or column after `::`; want_ids: False when the caller has ids."""
+
+    path: str
+    name: str | None
+    want_ids: bool
+
+
+class Loaded(NamedTuple):
+    """What a file holds: vectors of any dtype, and ids as stored (not checked yet) or None."""
+
+    vectors: NDArray[Any]
+    ids: Any = None
+
+
+class Entry(NamedTuple):
+    """One array of a container, as an error message describes it; is_matrix: it is 2-D and holds floats."""
+
+    description: str
+    is_matrix: bool
+
+
+def choose(path: str, entries: Mapping[str, Entry], name: str | None) -> str:
+    """Return the name of the array that holds the vectors: asked for, the only one, or a preferred name."""
+    if name is not None:
+        if name not in entries:
+            raise InputError(f"{path} holds nothing named {name!r}; it holds {_listing(entries)}.")
+        return name
+    candidates = [key for key, entry in entries.items() if entry.is_matrix]
+    if len(candidates) == 1:
+        return candidates[0]
+    for preferred in PREFERRED_NAMES:
+        if preferred in candidates:
+            return preferred
+    found = f"{len(candidates)} float matrices" if candidates else "no float matrix"
+    raise InputError(
+        f"{path} holds {found}, and softindex needs to know which array has one row per item; "
+        f"pass '{path}::name'. It holds {_listing(entries)}."
+    )
+
+
+def _listing(entries: Mapping[str, Entry]) -> str:
+    shown = [f"{key} {entry.description}" for key, entry in list(entries.items())[:LISTED_NAMES]]
+    if len(entries) > len(shown):
+        shown.append(f"and {len(entries) - len(shown)} more")
+    return ", ".join(shown) or "no arrays at all"
+
+
+def check_matrix_shape(shape: tuple[int, ...], what: str) -> None:
+    """Refuse a shape that is not (n, d) with n >= 1 and d >= 1."""
+    if len(shape) != 2:
+        raise InputError(f"{what} have shape {shape}; expected two axes (n, d), one row per item.")
+    if 0 in shape:
+        raise InputError(f"{what} have shape {shape}; expected at least one row and one dimension.")
+
+
+def need(package: str, path: str) -> Any:
+    """Import an optional package, or say how to install it."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f'reading {path} needs {package}; install it with pip install "softindex[data]".'
+        ) from error

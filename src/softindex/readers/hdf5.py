@@ -1,0 +1,65 @@
+"""Read HDF5 files, ann-benchmarks data sets above all, block by block into one array."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from softindex.errors import InputError
+from softindex.readers.contents import (
+    BLOCK_VALUES,
+    Entry,
+    Loaded,
+    Request,
+    check_matrix_shape,
+    choose,
+    need,
+)
+
+
+def read_hdf5(request: Request) -> Loaded:
+    """Read one float dataset (n, d) and the dataset "ids" when wanted.
+
+    Returns vectors float16 where the file has float16, float32 otherwise (float64 is rounded).
+    """
+    h5py = need("h5py", request.path)
+    with h5py.File(request.path, "r") as file:
+        datasets: dict[str, Any] = {}
+
+        def collect(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Dataset):
+                datasets[name] = item
+
+        file.visititems(collect)
+        entries = {
+            name: Entry(f"{item.shape} {item.dtype}", item.ndim == 2 and item.dtype.kind == "f")
+            for name, item in datasets.items()
+        }
+        asked = None if request.name is None else request.name.strip("/")
+        name = choose(request.path, entries, asked)
+        what = f"the vectors {name!r} in {request.path}"
+        vectors = _read_blocks(datasets[name], what)
+        ids = None
+        if request.want_ids and name != "ids" and "ids" in datasets:
+            stored = datasets["ids"]
+            # Strings come back as bytes unless asked for as text.
+            ids = stored[()] if h5py.check_string_dtype(stored.dtype) is None else stored.asstr()[()]
+    return Loaded(vectors, ids)
+
+
+def _read_blocks(dataset: Any, what: str) -> np.ndarray[Any, Any]:
+    if dataset.dtype.kind != "f":
+        raise InputError(f"{what} are {dataset.dtype}; expected floats: store them as float32 or float16.")
+    # A dataset without a dataspace has no shape at all.
+    check_matrix_shape(dataset.shape or (), what)
+    rows, dimensions = dataset.shape
+    block_rows = max(1, BLOCK_VALUES // dimensions)
+    if dataset.chunks is not None:
+        # Whole chunks, or the one on each border would be decompressed twice.
+        block_rows = -(-block_rows // dataset.chunks[0]) * dataset.chunks[0]
+    vectors = np.empty(dataset.shape, np.float16 if dataset.dtype.itemsize == 2 else np.float32)
+    for start in range(0, rows, block_rows):
+        block = np.s_[start : min(start + block_rows, rows)]
+        dataset.read_direct(vectors, block, block)
+    return vectors

@@ -1,0 +1,88 @@
+"""Read word vectors as text, the way GloVe, word2vec and fastText publish them."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softindex.errors import InputError
+from softindex.readers.contents import BLOCK_VALUES, Loaded, Request
+
+LINE_END = b" \r\n"
+"""Only these end a line: words may hold other blanks, such as the no-break space."""
+
+
+def read_text(request: Request) -> Loaded:
+    """Read lines `word v1 ... vd` after an optional line `n d`; vectors (n, d) float32, ids the words."""
+    path = request.path
+    opener: Callable[[str], Any] = gzip.open if path.lower().endswith(".gz") else _open
+    with opener(path) as file:
+        first = file.readline()
+        header = _header(first)
+        lines = enumerate(file, 2) if header else enumerate(chain([first], file), 1)
+        dimensions = header[1] if header else first.rstrip(LINE_END).count(b" ")
+        if dimensions < 1:
+            raise InputError(f"line 1 of {path} holds no vector; expected a word and its values, or 'n d'.")
+        words, vectors = _parse(path, lines, dimensions)
+    if header and header[0] != len(words):
+        raise InputError(
+            f"{path} states {header[0]} words in line 1 but holds {len(words)}; "
+            "it may be cut off: fetch it again."
+        )
+    return Loaded(vectors, words)
+
+
+def _open(path: str) -> BinaryIO:
+    return open(path, "rb")
+
+
+def _header(line: bytes) -> tuple[int, int] | None:
+    """Return (n, d) when the first line is two whole numbers, as word2vec writes it."""
+    fields = line.split()
+    if len(fields) == 2 and all(field.isdigit() and len(field) < 19 for field in fields):
+        return int(fields[0]), int(fields[1])
+    return None
+
+
+def _parse(
+    path: str, lines: Iterable[tuple[int, bytes]], dimensions: int
+) -> tuple[list[str], NDArray[np.float32]]:
+    words: list[str] = []
+    vectors = np.empty((0, 0), np.float32)
+    # A number beyond float32 becomes inf here and is refused, with its row, by the check for NaN.
+    with np.errstate(over="ignore"):
+        for number, line in lines:
+            if not line.strip(LINE_END):
+                continue
+            word, values = _parse_line(path, number, line, dimensions)
+            if len(words) == len(vectors):
+                # Grown as lines come: the count in the first line may be wrong by any amount.
+                rows = max(2 * len(vectors), BLOCK_VALUES // dimensions, 1)
+                vectors.resize((rows, dimensions), refcheck=False)
+            vectors[len(words)] = values
+            words.append(word)
+    vectors.resize((len(words), dimensions), refcheck=False)
+    return words, vectors
+
+
+def _parse_line(path: str, number: int, line: bytes, dimensions: int) -> tuple[str, list[float]]:
+    # From the right: some words contain spaces.
+    word, *fields = line.rstrip(LINE_END).rsplit(b" ", dimensions)
+    if len(fields) != dimensions or not word:
+        raise InputError(
+            f"line {number} of {path} has {len(fields)} values; expected a word and {dimensions} values, "
+            "separated by single spaces."
+        )
+    try:
+        return word.decode("utf-8"), list(map(float, fields))
+    except UnicodeDecodeError as error:
+        raise InputError(f"line {number} of {path} is not UTF-8; convert the file to UTF-8.") from error
+    except ValueError as error:
+        raise InputError(
+            f"line {number} of {path} is malformed: {error}; expected decimal numbers."
+        ) from error

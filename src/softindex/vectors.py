@@ -1,0 +1,334 @@
+"""Judge every argument at the door, so that no later stage meets a bad shape, dtype, id or number."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softindex.errors import InputError
+from softindex.readers import check_matrix_shape, read_file
+from softindex.records import Floats, Ids, Source
+
+__all__ = [
+    "check_count",
+    "check_ids",
+    "check_log_bias",
+    "check_queries",
+    "check_seed",
+    "check_temperature",
+    "check_threads",
+    "check_vectors",
+    "read",
+    "rearrange",
+]
+
+MAX_SQUARED_NORM = 1e30
+"""Of items and queries alike: a dot product then stays below 1e30, far from the 3e38 of float32."""
+TEMPERATURES = (1e-30, 1e30)
+MAX_LOG_BIAS = 1e6
+MAX_COUNT = 2**63 - 1
+MAX_THREADS = 1024
+"""More is a slip of the keyboard; the operating system would refuse to start them half way."""
+MAX_ID_TABLE_BYTES = 1 << 33
+"""String ids are kept at the width of the longest: one long id among millions must not take all memory."""
+BLOCK_VALUES = 1 << 20
+"""Values checked at a time: 4 MB of float32 stays near the cache."""
+
+FLOAT32 = np.dtype(np.float32)
+FLOAT16 = np.dtype(np.float16)
+
+# Unlike np.dot, vdot says nothing about overflow, and so needs no costly errstate around it;
+# held here because the attribute lookup is a tenth of what checking one query costs.
+_dot = np.vdot
+
+
+def read(source: Any, *, ids: Any = None) -> Source:
+    """Return the vectors (n, d) float32 or float16 and the ids of an array, a torch tensor or a path.
+
+    Nothing is copied that already has the right dtype, and .npy, .safetensors and .fvecs stay on disk as
+    memmaps.  `path::name` picks one array of a file with several.  ids, when given, win over those in the
+    file.  The values are not looked at: that is for `check_vectors`.
+    """
+    if isinstance(source, (str, bytes, os.PathLike)):
+        path = os.fsdecode(source)
+        loaded = read_file(path, want_ids=ids is None)
+        vectors = _check_matrix(loaded.vectors, f"the vectors in {path}")
+        ids = loaded.ids if ids is None else ids
+    else:
+        vectors = _check_matrix(_as_array(source, "vectors"), "vectors")
+    return Source(vectors, check_ids(ids, len(vectors)))
+
+
+def check_vectors(vectors: NDArray[Any], *, block_rows: int | None = None) -> None:
+    """Refuse NaN, inf and rows longer than 1e15 in vectors (n, d), in one pass and a few MB of memory."""
+    rows, dimensions = vectors.shape
+    step = block_rows or max(1, BLOCK_VALUES // dimensions)
+    for start in range(0, rows, step):
+        block = vectors[start : start + step]
+        if not _is_tame(block):
+            _check_rows(np.asarray(block, np.float32), start, "row {row} of the vectors")
+
+
+def _is_tame(block: NDArray[Any]) -> bool:
+    """Tell at the speed of memory that block (m, d) is good; False only asks for a closer look."""
+    if block.dtype == FLOAT16:
+        # Casting is ten times slower than looking at the exponent: all ones means NaN or inf, and what is
+        # finite in float16 cannot be too long.
+        return bool(((block.view(np.uint16) & 0x7FFF) < 0x7C00).all())
+    # NaN and inf spread through a sum, and no square is negative.
+    return bool(_dot(block, block) <= MAX_SQUARED_NORM)
+
+
+def rearrange(
+    vectors: NDArray[Any], order: NDArray[np.int64], *, report: Callable[[str, int, int], None] | None = None
+) -> Floats:
+    """Copy vectors (n, d) to float32 such that row p of the result is row order[p].
+
+    The source is read once from top to bottom, as a memmap wants it, and written where it belongs.
+    """
+    rows, dimensions = vectors.shape
+    placed = np.empty((rows, dimensions), np.float32)
+    target = np.empty(rows, np.int32 if rows < 2**31 else np.int64)
+    target[order] = np.arange(rows, dtype=target.dtype)
+    step = max(1, BLOCK_VALUES // dimensions)
+    for start in range(0, rows, step):
+        placed[target[start : start + step]] = vectors[start : start + step]
+        if report is not None:
+            report("ordering", min(start + step, rows), rows)
+    return placed
+
+
+def check_queries(queries: Any, dim: int) -> tuple[Floats, bool]:
+    """Return the queries (b, d) float32, C-contiguous, and whether a single 1-D query was given.
+
+    Not copied where the caller's array already is that.
+    """
+    # A serving loop comes through here for every query: one well-made array passes in about a microsecond.
+    if (
+        type(queries) is np.ndarray
+        and queries.dtype is FLOAT32
+        and queries.shape == (dim,)
+        and queries.flags.carray
+        and _dot(queries, queries) <= MAX_SQUARED_NORM
+    ):
+        return queries[None], True
+    return _convert_queries(_as_array(queries, "queries"), dim)
+
+
+def _convert_queries(array: NDArray[Any], dim: int) -> tuple[Floats, bool]:
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"queries are {array.dtype}; expected floats: pass an array of float32.")
+    if array.ndim not in (1, 2):
+        raise InputError(f"queries have shape {array.shape}; expected (d,) for one query or (b, d) for many.")
+    if array.shape[-1] != dim:
+        have, them = ("query has", "it") if array.ndim == 1 else ("queries have", "them")
+        raise InputError(
+            f"{have} {array.shape[-1]} dimensions but this index has {dim}; "
+            f"encode {them} with the same model."
+        )
+    if len(array) == 0:
+        raise InputError("there are no queries; pass at least one row.")
+    # A float64 beyond float32 becomes inf and is refused below.
+    with np.errstate(over="ignore"):
+        block = np.require(array, np.float32, ["C_CONTIGUOUS", "ALIGNED"])
+    single = block.ndim == 1
+    block = block.reshape(-1, dim)
+    if not _dot(block, block) <= MAX_SQUARED_NORM:
+        _check_rows(block, 0, "the query" if single else "query {row}")
+    return block, single
+
+
+def _check_rows(block: Floats, first_row: int, where: str) -> None:
+    """Name the first row of block (m, d) that is not finite or is too long; first_row counts from the top."""
+    finite = np.isfinite(block)
+    if not finite.all():
+        row, column = (int(place) for place in np.argwhere(~finite)[0])
+        raise InputError(
+            f"{where.format(row=first_row + row)} has {block[row, column]} in column {column}; "
+            "expected finite float32 numbers: remove or mend it."
+        )
+    squared = np.einsum("ij,ij->i", block, block, dtype=np.float64)
+    too_long = np.flatnonzero(squared > MAX_SQUARED_NORM)
+    if len(too_long):
+        row = int(too_long[0])
+        raise InputError(
+            f"{where.format(row=first_row + row)} has length {math.sqrt(squared[row]):.3g}, and dot products "
+            f"could overflow float32; expected at most {math.sqrt(MAX_SQUARED_NORM):.0e}: rescale it."
+        )
+
+
+def _check_matrix(array: NDArray[Any], what: str) -> NDArray[Any]:
+    """Return the array (n, d) as native, aligned float32 or float16, copied only where it is not."""
+    native = FLOAT32 if array.dtype.itemsize == FLOAT32.itemsize else FLOAT16
+    if array.dtype.kind != "f" or array.dtype.newbyteorder("=") != native:
+        raise InputError(
+            f"{what} are {array.dtype.name}; softindex keeps float32 or float16: "
+            "pass vectors.astype('float32')."
+        )
+    check_matrix_shape(array.shape, what)
+    return array if array.dtype.isnative and array.flags.aligned else np.array(array, native)
+
+
+def _as_array(values: Any, what: str) -> NDArray[Any]:
+    """Return an array over the same memory where there is one; a memmap stays a memmap."""
+    if isinstance(values, np.memmap):
+        return values
+    if isinstance(values, np.ma.MaskedArray):
+        raise InputError(f"{what} are a masked array; pass {what}.filled(value) or drop the masked rows.")
+    try:
+        # torch is recognised by name: importing it would take seconds and most callers do without it.
+        if any(str(base.__module__).partition(".")[0] == "torch" for base in type(values).__mro__):
+            tensor = values.detach().cpu()
+            return np.asarray((tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy())
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError, OverflowError, AttributeError) as error:
+        raise InputError(f"{what} cannot be turned into an array ({error}); pass a NumPy array.") from error
+
+
+def check_ids(ids: Any, n: int) -> Ids | None:
+    """Return n distinct ids as a new (n,) array of int64 or str, or None where there are none."""
+    if ids is None:
+        return None
+    values = list(ids) if isinstance(ids, (list, tuple, range)) else _as_array(ids, "ids")
+    if isinstance(values, np.ndarray) and values.ndim != 1:
+        raise InputError(f"ids have shape {values.shape}; expected a list or an array of one axis.")
+    if len(values) != n:
+        raise InputError(f"{len(values)} ids were given for {n} vectors; pass one id per row.")
+    table = _id_table(values)
+    duplicate = _find_duplicate(table)
+    if duplicate is not None:
+        raise InputError(f"id {duplicate!r} is given more than once; give each item an id of its own.")
+    return table
+
+
+def _id_table(values: NDArray[Any] | list[Any]) -> Ids:
+    """Return ids as an array of one type, by copy: the index must not change when the caller's array does."""
+    if isinstance(values, np.ndarray):
+        if values.dtype.kind in "iu":
+            if values.dtype == np.uint64 and len(values) and values.max() > MAX_COUNT:
+                raise InputError(f"id {values.max()} is too large; an integer id must fit int64.")
+            return np.array(values, np.int64)
+        if values.dtype.kind == "U":
+            return np.array(values, values.dtype.newbyteorder("="))
+        if values.dtype.kind not in "OT":
+            raise InputError(f"ids are {values.dtype}; expected integers or strings.")
+    listed: list[Any] = values.tolist() if isinstance(values, np.ndarray) else values
+    kinds = set(map(type, listed))
+    if all(issubclass(kind, str) for kind in kinds):
+        return _string_table(listed)
+    if any(not issubclass(kind, (int, np.integer)) or kind is bool for kind in kinds):
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise InputError(f"ids are of type {names}; expected all integers or all strings.")
+    try:
+        return np.array(listed, np.int64)
+    except OverflowError as error:
+        raise InputError("an id is too large; an integer id must fit int64.") from error
+
+
+def _string_table(words: list[str]) -> NDArray[np.str_]:
+    longest = max(map(len, words), default=0)
+    if 4 * longest * len(words) > MAX_ID_TABLE_BYTES:
+        raise InputError(
+            f"the longest of {len(words)} ids has {longest} characters, and all are kept at that width; "
+            "pass shorter ids or integers."
+        )
+    # NumPy pads with NUL and drops it at the end, which would change the id.
+    for word in words:
+        if word[-1:] == "\0":
+            raise InputError(f"id {word!r} ends in a NUL character; strip it.")
+    return np.array(words, dtype=np.str_)
+
+
+def _find_duplicate(table: NDArray[Any]) -> int | str | None:
+    if table.dtype.kind == "U":
+        words: list[str] = table.tolist()
+        # The set answers for the whole table at once; only a bad table is walked.
+        if len(set(words)) == len(words):
+            return None
+        seen: set[str] = set()
+        for word in words:
+            if word in seen:
+                return word
+            seen.add(word)
+    # Row numbers and database keys mostly come in order, and looking is much quicker than sorting.
+    if (table[1:] > table[:-1]).all():
+        return None
+    ordered = np.sort(table)
+    repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
+    return int(ordered[repeated[0]]) if len(repeated) else None
+
+
+def check_log_bias(bias: Any, n: int) -> Floats | None:
+    """Return one log bias per item as a new (n,) float32 array, or None where there are none."""
+    if bias is None:
+        return None
+    array = _as_array(bias, "log biases")
+    if array.dtype.kind != "f":
+        raise InputError(f"log biases are {array.dtype}; expected floats: for counts pass numpy.log(counts).")
+    if array.shape != (n,):
+        raise InputError(f"log biases have shape {array.shape}; expected ({n},), one per item.")
+    with np.errstate(over="ignore"):
+        biases = np.array(array, np.float32)
+    wrong = np.flatnonzero(~(np.abs(biases) <= MAX_LOG_BIAS))
+    if len(wrong):
+        row = int(wrong[0])
+        advice = "leave the item out instead" if array[row] == -np.inf else "mend or rescale it"
+        raise InputError(
+            f"the log bias of item {row} is {array[row]}; expected a number from {-MAX_LOG_BIAS:.0e} "
+            f"to {MAX_LOG_BIAS:.0e}: {advice}."
+        )
+    return biases
+
+
+def check_temperature(temperature: Any) -> float:
+    """Return the temperature as a float; it must be a real number from 1e-30 to 1e30."""
+    low, high = TEMPERATURES
+    if isinstance(temperature, (float, int, np.floating, np.integer)) and not isinstance(temperature, bool):
+        try:
+            value = float(temperature)
+        except OverflowError:
+            value = math.inf
+        if low <= value <= high:
+            return value
+    raise InputError(f"temperature is {_show(temperature)}; expected one number from {low} to {high}.")
+
+
+def check_count(value: Any, name: str) -> int:
+    """Return a number of things as an int; name: what the caller calls it."""
+    return _check_integer(value, name, 1, MAX_COUNT)
+
+
+def check_seed(seed: Any) -> int:
+    """Return the seed as an int in [0, 2**64); None draws a fresh one."""
+    return secrets.randbits(64) if seed is None else _check_integer(seed, "seed", 0, 2**64 - 1)
+
+
+def check_threads(threads: Any) -> int:
+    """Return the number of threads; None means every CPU this process may use."""
+    if threads is not None:
+        return _check_integer(threads, "threads", 1, MAX_THREADS)
+    # A container or taskset may allow fewer CPUs than the machine has.
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(allowed, MAX_THREADS)
+
+
+def _check_integer(value: Any, name: str, low: int, high: int) -> int:
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and low <= int(value) <= high:
+        return int(value)
+    raise InputError(f"{name} is {_show(value)}; expected one integer from {low} to {high}.")
+
+
+def _show(value: Any) -> str:
+    """Return the value as written in an error, cut short where it is a whole array."""
+    try:
+        text = repr(value)
+    # An int of more than 4300 digits has no repr.
+    except ValueError:
+        text = f"a huge {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:60]}..."

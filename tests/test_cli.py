@@ -1,0 +1,124 @@
+"""The command line, run as a user runs it: a process, its output, its exit code."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+
+def run(*arguments, stdin=None):
+    command = [sys.executable, "-c", "from softindex.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli")
+    rng = np.random.default_rng(0)
+    np.save(folder / "vectors.npy", rng.standard_normal((500, 4)).astype(np.float32))
+    np.save(folder / "queries.npy", rng.standard_normal((3, 4)).astype(np.float32))
+    done = run("build", folder / "vectors.npy", folder / "index", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["items"] == 500
+    return folder
+
+
+def test_build_with_ids_and_biases(saved, tmp_path):
+    (tmp_path / "ids.txt").write_text("\n".join(f"item-{row}" for row in range(500)))
+    np.save(tmp_path / "bias.npy", np.zeros(500, np.float32))
+    done = run(
+        "build", saved / "vectors.npy", tmp_path / "index", "--ids", tmp_path / "ids.txt",
+        "--log-bias", tmp_path / "bias.npy", "--dispersion", 2, "--clusters", 9,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    drawn = run("sample", tmp_path / "index", saved / "queries.npy", "-t", 0.5, "--json")
+    assert json.loads(drawn.stdout.splitlines()[0])["ids"][0].startswith("item-")
+
+
+def test_sample_prints_one_json_object_per_query_and_repeats_for_a_seed(saved):
+    first = run("sample", saved / "index", saved / "queries.npy", "-t", 0.5, "-n", 4, "--seed", 3, "--json")
+    again = run("sample", saved / "index", saved / "queries.npy", "-t", 0.5, "-n", 4, "--seed", 3, "--json")
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == again.stdout
+    lines = [json.loads(line) for line in first.stdout.splitlines()]
+    assert [line["query"] for line in lines] == [0, 1, 2]
+    assert all(len(line["ids"]) == len(line["log_prob"]) == 4 for line in lines)
+
+
+@pytest.mark.parametrize("line", ["1 2 3 4", "1, 2, 3, 4", "[1, 2, 3, 4]"])
+def test_queries_come_from_standard_input(saved, line):
+    done = run("top-k", saved / "index", "-", "-k", 2, "--json", stdin=line + "\n")
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["ids"]) == 2
+
+
+def test_tables_for_people(saved):
+    for arguments in (
+        ("sample", saved / "index", saved / "queries.npy", "-t", 0.5),
+        ("top-k", saved / "index", saved / "queries.npy"),
+        ("info", saved / "index"),
+        ("verify", saved / "index"),
+    ):
+        done = run(*arguments)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip()
+
+
+def test_info_and_verify_for_programs(saved):
+    facts = json.loads(run("info", saved / "index", "--json").stdout)
+    assert (facts["items"], facts["dim"], facts["version"]) == (500, 4, 1)
+    assert json.loads(run("verify", saved / "index", "--json").stdout)["ok"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (("sample", "{index}", "{queries}", "-t", "-1"), 3, "temperature"),
+        (("sample", "{index}", "{queries}", "-t", "1", "-n", "0"), 3, "n "),
+        (("sample", "{index}", "{queries}", "-t", "1", "--method", "none"), 2, "method"),
+        (("sample", "{index}", "{queries}"), 2, "temperature"),
+        (("sample", "{folder}/nothing", "{queries}", "-t", "1"), 4, "nothing"),
+        (("info", "{folder}"), 4, "index"),
+        (("verify", "{folder}/vectors.npy"), 4, "index"),
+        (("build", "{folder}/missing.npy", "{folder}/x"), 3, "missing.npy"),
+        (("build", "{folder}/vectors.npy", "{folder}/x", "--clusters", "501"), 3, "clusters"),
+        (("build", "{folder}/vectors.npy", "{folder}/queries.npy"), 4, "queries.npy"),
+        (("build", "{folder}/vectors.npy", "{folder}/x", "--dispersion", "lots"), 3, "dispersion"),
+        (("demo", "--items", "0"), 3, "items"),
+    ],
+)
+def test_an_error_is_one_sentence_on_stderr_and_a_stable_exit_code(saved, arguments, code, sentence):
+    places = {"index": saved / "index", "queries": saved / "queries.npy", "folder": saved}
+    done = run(*[part.format(**places) for part in arguments])
+    assert done.returncode == code, done.stderr
+    assert sentence in done.stderr
+    assert not done.stdout
+    if code > 2:
+        assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("text", ["", "1 2\n1 2 3\n", "a b c d\n", '{"a": 1}\n', "[1, [2]]\n"])
+def test_bad_standard_input_is_refused(saved, text):
+    done = run("sample", saved / "index", "-", "-t", 1, stdin=text)
+    assert done.returncode == 3
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_reader_that_leaves_is_no_failure(saved):
+    script = (
+        f"{sys.executable} -c 'from softindex.cli import main; main()' "
+        f"sample {saved / 'index'} {saved / 'queries.npy'} -t 1 -n 3000 --json | head -c 10"
+    )
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+def test_the_demo_measures_every_method():
+    done = run("demo", "--items", 3000, "--json")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(lines) == 12
+    assert {line["method"] for line in lines} == {"exact", "2ls", "s-2ls", "sd-2ls"}
+    assert all(line["kl"] >= 0 for line in lines)
