@@ -44,7 +44,7 @@ def describe(index):
 def interleave(functions, queries):
     """Median seconds of each function, the functions taking turns on every query."""
     times = {name: [] for name in functions}
-    for name, function in functions.items():
+    for function in functions.values():
         function(queries[0])
     for query in queries:
         for name, function in functions.items():
@@ -87,12 +87,19 @@ def run_threads(options):
     for method, size in (("exact", 32), ("2ls", 4000), ("s-2ls", 4000), ("sd-2ls", 4000)):
         queries = vectors[rng.choice(len(vectors), size=size, replace=False)]
         functions = {
-            threads: lambda batch, t=threads, m=method: index.sample(batch, temperature=TEMPERATURE, method=m, threads=t)
+            threads: lambda batch, t=threads, m=method: index.sample(
+                batch, temperature=TEMPERATURE, method=m, threads=t
+            )
             for threads in (1, 2)
         }
         medians = interleave(functions, [queries] * 15)
         rows.append(
-            [method, str(size), *(f"{size / medians[t]:,.0f}" for t in (1, 2)), f"{medians[1] / medians[2]:.2f}x"]
+            [
+                method,
+                str(size),
+                *(f"{size / medians[t]:,.0f}" for t in (1, 2)),
+                f"{medians[1] / medians[2]:.2f}x",
+            ]
         )
     title = f"synth-unbalanced, {options.items:,} x 100, K = {CLUSTERS}: queries a second of a batch"
     return [Table(title, ["method", "batch", "one thread", "two threads", "ratio"], rows)]

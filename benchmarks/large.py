@@ -76,7 +76,10 @@ def run(options):
     size = n * DIM * 4
     rows = [
         ["build", f"{built['build']:.0f} s, {built['clusters']:,} clusters"],
-        ["peak resident memory of the build", f"{built['peak'] / 1e9:.2f} GB = {built['peak'] / size:.2f} x the vectors"],
+        [
+            "peak resident memory of the build",
+            f"{built['peak'] / 1e9:.2f} GB = {built['peak'] / size:.2f} x the vectors",
+        ],
         ["save", f"{built['save']:.0f} s"],
         ["load by mmap", f"{drawn['load'] * 1e3:.1f} ms"],
         *([f"median draw, {name}", f"{seconds * 1e6:.0f} microseconds"] for name, seconds in drawn["methods"].items()),

@@ -38,8 +38,7 @@ def safetensors_bytes(header, data=b"", length=None):
 
 def text_bytes(words, vectors, head=b"", tail=b""):
     lines = [
-        f"{word} {' '.join(map(repr, row))}".encode() + tail
-        for word, row in zip(words, vectors.tolist(), strict=True)
+        f"{word} {' '.join(map(repr, row))}".encode() + tail for word, row in zip(words, vectors.tolist(), strict=True)
     ]
     return head + b"\n".join(lines) + b"\n"
 
@@ -336,9 +335,7 @@ class TestSafetensors:
             safetensors_bytes({"a": {"dtype": "F32", "shape": [2, 1], "data_offsets": [0, 4]}}, b"\0" * 4),
             safetensors_bytes({"a": {"dtype": "F32", "shape": [2**62, 4], "data_offsets": [0, 0]}}),
             safetensors_bytes({"a": {"dtype": "F32", "shape": [0, 2**62], "data_offsets": [0, 0]}}),
-            safetensors_bytes(
-                {"a": {"dtype": "F8_E4M3", "shape": [2, 2], "data_offsets": [0, 4]}}, b"\0" * 4
-            ),
+            safetensors_bytes({"a": {"dtype": "F8_E4M3", "shape": [2, 2], "data_offsets": [0, 4]}}, b"\0" * 4),
         ],
     )
     def test_malformed_headers_are_refused(self, content, put):

@@ -460,9 +460,7 @@ class TestNumbers:
         assert type(count) is int
         assert count == value
 
-    @pytest.mark.parametrize(
-        "value", [0, -1, True, np.True_, 1.0, np.float32(2), "3", None, 2**63, np.array(4)]
-    )
+    @pytest.mark.parametrize("value", [0, -1, True, np.True_, 1.0, np.float32(2), "3", None, 2**63, np.array(4)])
     def test_other_counts_are_refused_by_name(self, value):
         with pytest.raises(InputError, match=r"^clusters is .*expected one integer from 1"):
             check_count(value, "clusters")

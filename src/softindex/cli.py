@@ -40,6 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 Method = Enum("Method", {name: name for name in LAWS}, type=str)  # type: ignore[misc]
+DEFAULT_METHOD = Method("sd-2ls")
 
 IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="Directory of a saved index.")]
 Queries = Annotated[
@@ -108,7 +109,7 @@ def build(
         str,
         typer.Argument(
             metavar="VECTORS",
-            help="File of item vectors: .npy .npz .safetensors .parquet .fvecs .hdf5 .txt (path::name picks one array).",
+            help="File of item vectors: .npy .npz .safetensors .parquet .fvecs .hdf5 .txt; path::name picks an array.",
         ),
     ],
     index: Annotated[Path, typer.Argument(metavar="INDEX", help="Directory to write.")],
@@ -184,7 +185,7 @@ def sample(
     queries: Queries,
     temperature: Temperature,
     n: Annotated[int, typer.Option("-n", help="Draws per query.")] = 1,
-    method: Annotated[Method, typer.Option(help="The law to draw from.")] = Method("sd-2ls"),
+    method: Annotated[Method, typer.Option(help="The law to draw from.")] = DEFAULT_METHOD,
     seed: Seed = None,
     threads: Threads = None,
     as_json: AsJson = False,
@@ -194,7 +195,9 @@ def sample(
     draws = loaded.sample(asked, n, temperature=temperature, method=method.value, seed=seed, threads=threads)
     if as_json:
         for row in range(len(asked)):
-            per_query = {name: _plain(getattr(draws, name)[row]) for name in ("ids", "log_prob", "error", "items_scored")}
+            per_query = {
+                name: _plain(getattr(draws, name)[row]) for name in ("ids", "log_prob", "error", "items_scored")
+            }
             _print_json({"query": row, **per_query, "method": draws.method, "seed": draws.seed})
         return
     rows = (
@@ -258,8 +261,17 @@ def demo(
         )
         for line in lines
     )
-    title = f"{len(index):,} items, {index.dim} dimensions, {index.clusters} clusters; {len(queries)} queries, one thread"
-    columns = ("temperature", "method", "KL to the softmax", "microseconds a draw", "speed-up", "items scored")
+    title = (
+        f"{len(index):,} items, {index.dim} dimensions, {index.clusters} clusters; {len(queries)} queries, one thread"
+    )
+    columns = (
+        "temperature",
+        "method",
+        "KL to the softmax",
+        "microseconds a draw",
+        "speed-up",
+        "items scored",
+    )
     _table(title, columns, rows)
 
 

@@ -148,8 +148,6 @@ def from_stored(stored: Stored) -> Contents:
             dispersion=dispersion,
         )
         ids = id_map_from_arrays(parameters["ids"], arrays)
-        return Contents(
-            arrays["vectors"], arrays["offsets"], ids, arrays.get("log_bias"), moments, dict(parameters)
-        )
+        return Contents(arrays["vectors"], arrays["offsets"], ids, arrays.get("log_bias"), moments, dict(parameters))
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptIndexError(f"this is not a whole index ({error}); save it again.") from error

@@ -7,7 +7,6 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from softindex.contents import KIND, Contents, from_stored, make_engine, to_stored
 from softindex.errors import CorruptIndexError, InputError
@@ -16,7 +15,7 @@ from softindex.laws import Law, find_law, law_offset, log_partition_slack
 from softindex.moments import choose_dispersion, measure
 from softindex.partition import order_by_cell, partition
 from softindex.progress import reporting
-from softindex.records import Doubles, Draws, Estimate, Floats, Ids, Integers, Json, TopK
+from softindex.records import Doubles, Draws, Estimate, Ids, Integers, Json, TopK
 from softindex.store import load as load_stored
 from softindex.store import save as save_stored
 from softindex.vectors import (
@@ -49,7 +48,9 @@ class Index:
 
     def __repr__(self) -> str:
         kind = self._contents.moments.dispersion.kind
-        return f"<softindex.Index: {len(self)} items, {self.dim} dimensions, {self.clusters} clusters, {kind} dispersion>"
+        return (
+            f"<softindex.Index: {len(self)} items, {self.dim} dimensions, {self.clusters} clusters, {kind} dispersion>"
+        )
 
     @property
     def dim(self) -> int:
@@ -128,9 +129,7 @@ class Index:
         positions = self._contents.ids.find(ids)
         wanted = _spread(positions, len(batch), single)
         result = np.empty(wanted.shape)
-        self._engine.log_prob(
-            batch, offset, law.dispersion, heat, wanted, check_threads(threads), result
-        )
+        self._engine.log_prob(batch, offset, law.dispersion, heat, wanted, check_threads(threads), result)
         return result.reshape(positions.shape) if single else result
 
     def log_partition(
@@ -144,9 +143,7 @@ class Index:
         heat = check_temperature(temperature)
         law, offset = self._law(method)
         value = np.empty(len(batch))
-        self._engine.log_partition(
-            batch, offset, law.dispersion, heat, check_threads(threads), value
-        )
+        self._engine.log_partition(batch, offset, law.dispersion, heat, check_threads(threads), value)
         if not law.exhaustive:
             return Estimate(value[0] if single else value)
         slack = log_partition_slack(batch, value, heat, self._contents.moments, self._contents.log_bias)
@@ -236,9 +233,7 @@ def build(
         order, offsets = order_by_cell(parts)
         placed = rearrange(source.vectors, order, report=report)
         placed_bias = None if bias is None else bias[order]
-        moments = measure(
-            placed, offsets, log_bias=placed_bias, dispersion=form, threads=workers, report=report
-        )
+        moments = measure(placed, offsets, log_bias=placed_bias, dispersion=form, threads=workers, report=report)
     parameters = {"softindex": version("softindex"), "seed": key, "dispersion_asked": dispersion}
     return Index(Contents(placed, offsets, id_map(source.ids, order), placed_bias, moments, parameters))
 
@@ -252,4 +247,6 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = Fals
     try:
         return Index(contents)
     except ValueError as error:
-        raise CorruptIndexError(f"the index at {os.fspath(path)} does not fit together ({error}); save it again.") from error
+        raise CorruptIndexError(
+            f"the index at {os.fspath(path)} does not fit together ({error}); save it again."
+        ) from error

@@ -129,8 +129,7 @@ def _convert_queries(array: NDArray[Any], dim: int) -> tuple[Floats, bool]:
     if array.shape[-1] != dim:
         have, them = ("query has", "it") if array.ndim == 1 else ("queries have", "them")
         raise InputError(
-            f"{have} {array.shape[-1]} dimensions but this index has {dim}; "
-            f"encode {them} with the same model."
+            f"{have} {array.shape[-1]} dimensions but this index has {dim}; encode {them} with the same model."
         )
     if len(array) == 0:
         raise InputError("there are no queries; pass at least one row.")
@@ -168,8 +167,7 @@ def _check_matrix(array: NDArray[Any], what: str) -> NDArray[Any]:
     native = FLOAT32 if array.dtype.itemsize == FLOAT32.itemsize else FLOAT16
     if array.dtype.kind != "f" or array.dtype.newbyteorder("=") != native:
         raise InputError(
-            f"{what} are {array.dtype.name}; softindex keeps float32 or float16: "
-            "pass vectors.astype('float32')."
+            f"{what} are {array.dtype.name}; softindex keeps float32 or float16: pass vectors.astype('float32')."
         )
     check_matrix_shape(array.shape, what)
     return array if array.dtype.isnative and array.flags.aligned else np.array(array, native)

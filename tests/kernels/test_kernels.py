@@ -32,7 +32,12 @@ def weigh(dots, temperature, bias, target):
 
 @every_target
 @few
-@given(n=st.integers(1, 40), d=st.integers(1, 140), seed=st.integers(0, 10**6), scale=st.sampled_from([1e-15, 1, 1e12]))
+@given(
+    n=st.integers(1, 40),
+    d=st.integers(1, 140),
+    seed=st.integers(0, 10**6),
+    scale=st.sampled_from([1e-15, 1, 1e12]),
+)
 def test_a_scan_errs_no_more_than_plain_float32(target, n, d, seed, scale):
     rows, query = normal((n, d), seed, scale), normal(d, seed + 1)
     truth = reference.scan(rows, query)
@@ -62,7 +67,12 @@ def test_a_scan_reads_nothing_past_the_matrix(target):
 
 
 @few
-@given(n=st.integers(1, 300), d=st.integers(1, 140), seed=st.integers(0, 10**6), temperature=st.sampled_from([1e-4, 0.1, 3.0]))
+@given(
+    n=st.integers(1, 300),
+    d=st.integers(1, 140),
+    seed=st.integers(0, 10**6),
+    temperature=st.sampled_from([1e-4, 0.1, 3.0]),
+)
 def test_every_target_gives_the_same_bits(n, d, seed, temperature):
     rows, query, bias = normal((n, d), seed), normal(d, seed + 1), normal(n, seed + 2)
     for other in TARGETS[1:]:

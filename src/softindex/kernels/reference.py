@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -102,12 +103,16 @@ def hash_bytes(data: bytes) -> int:
 
 
 def cell_masses(
-    vectors: NDArray[Any], offsets: NDArray[Any], query: NDArray[Any], temperature: float, bias: NDArray[Any] | None
+    vectors: NDArray[Any],
+    offsets: NDArray[Any],
+    query: NDArray[Any],
+    temperature: float,
+    bias: NDArray[Any] | None,
 ) -> Doubles:
     """The true log mass of every cell, by scanning all of it: (k,), -inf where a cell is empty."""
     dots = scan(vectors, query)
     masses = np.full(len(offsets) - 1, -np.inf)
-    for cell, (begin, end) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
+    for cell, (begin, end) in enumerate(pairwise(offsets)):
         if end > begin:
             part = None if bias is None else bias[begin:end]
             masses[cell] = weigh(dots[begin:end], temperature, part)[1]
@@ -130,11 +135,7 @@ def law_log_prob(log_masses: NDArray[Any], true_masses: NDArray[Any], item_logit
     log_masses (k,) of the law, true_masses (k,), item_logits: one array per cell; returns (n,).
     """
     normalised = log_masses - log_sum_exp(log_masses)
-    parts = [
-        normalised[cell] + logits - true_masses[cell]
-        for cell, logits in enumerate(item_logits)
-        if len(logits)
-    ]
+    parts = [normalised[cell] + logits - true_masses[cell] for cell, logits in enumerate(item_logits) if len(logits)]
     return np.concatenate(parts)
 
 

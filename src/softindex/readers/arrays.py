@@ -34,9 +34,7 @@ def read_npz(request: Request) -> Loaded:
     """Load one matrix of an .npz file into memory, and the array named "ids" when wanted."""
     with zipfile.ZipFile(request.path) as archive:
         members = {
-            info.filename.removesuffix(".npy"): info
-            for info in archive.infolist()
-            if info.filename.endswith(".npy")
+            info.filename.removesuffix(".npy"): info for info in archive.infolist() if info.filename.endswith(".npy")
         }
         headers = {name: _read_header(archive, info) for name, info in members.items()}
         entries = {name: header.entry() for name, header in headers.items()}

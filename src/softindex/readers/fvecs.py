@@ -34,9 +34,7 @@ def read_fvecs(request: Request) -> Loaded:
     return Loaded(words.view("<f4")[:, 1:])
 
 
-def _check_dimensions(
-    path: str, words: np.memmap[tuple[int, int], np.dtype[np.int32]], expected: int
-) -> None:
+def _check_dimensions(path: str, words: np.memmap[tuple[int, int], np.dtype[np.int32]], expected: int) -> None:
     """Refuse a file whose rows disagree about their dimension: everything after such a row is misread."""
     block_rows = max(1, BLOCK_VALUES // words.shape[1])
     for start in range(0, len(words), block_rows):

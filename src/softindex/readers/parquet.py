@@ -48,18 +48,14 @@ def read_parquet(request: Request) -> Loaded:
             if id_column is not None:
                 id_parts.append(_ids(pyarrow.types, batch.column(id_column)))
     if vectors is None or filled != rows:
-        raise InputError(
-            f"{request.path} holds {filled} rows; expected {max(rows, 1)}: write the file again."
-        )
+        raise InputError(f"{request.path} holds {filled} rows; expected {max(rows, 1)}: write the file again.")
     return Loaded(vectors, _join(id_parts) if id_column is not None else None)
 
 
 def _vector_columns(types: Any, schema: Any, request: Request) -> list[str]:
     """Return the list column that holds the vectors, or else every float column in order."""
     entries = {
-        field.name: Entry(
-            str(field.type), _is_list(types, field.type) and types.is_floating(field.type.value_type)
-        )
+        field.name: Entry(str(field.type), _is_list(types, field.type) and types.is_floating(field.type.value_type))
         for field in schema
     }
     if request.name is None and not any(entry.is_matrix for entry in entries.values()):
@@ -94,9 +90,7 @@ def _block(types: Any, parts: list[Any], dimensions: int | None, where: Where) -
     values = lists.flatten()
     if values.null_count:
         place = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
-        raise InputError(
-            f"{where(place // width)} has a vector with a missing value; drop or fill such rows."
-        )
+        raise InputError(f"{where(place // width)} has a vector with a missing value; drop or fill such rows.")
     floats: NDArray[Any] = values.to_numpy(zero_copy_only=False)
     return floats.reshape(len(lists), width)
 

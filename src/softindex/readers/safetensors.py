@@ -101,8 +101,7 @@ def _parse_tensor(path: str, name: str, entry: Any, data_begin: int, file_bytes:
     )
     if not well_formed:
         raise InputError(
-            f"the header of {path} does not describe {name!r} by dtype, shape and data_offsets; "
-            "fetch the file again."
+            f"the header of {path} does not describe {name!r} by dtype, shape and data_offsets; fetch the file again."
         )
     begin, end = offsets
     if begin > end or data_begin + end > file_bytes:

@@ -31,8 +31,7 @@ def read_text(request: Request) -> Loaded:
         words, vectors = _parse(path, lines, dimensions)
     if header and header[0] != len(words):
         raise InputError(
-            f"{path} states {header[0]} words in line 1 but holds {len(words)}; "
-            "it may be cut off: fetch it again."
+            f"{path} states {header[0]} words in line 1 but holds {len(words)}; it may be cut off: fetch it again."
         )
     return Loaded(vectors, words)
 
@@ -49,9 +48,7 @@ def _header(line: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _parse(
-    path: str, lines: Iterable[tuple[int, bytes]], dimensions: int
-) -> tuple[list[str], NDArray[np.float32]]:
+def _parse(path: str, lines: Iterable[tuple[int, bytes]], dimensions: int) -> tuple[list[str], NDArray[np.float32]]:
     words: list[str] = []
     vectors = np.empty((0, 0), np.float32)
     # A number beyond float32 becomes inf here and is refused, with its row, by the check for NaN.
@@ -83,6 +80,4 @@ def _parse_line(path: str, number: int, line: bytes, dimensions: int) -> tuple[s
     except UnicodeDecodeError as error:
         raise InputError(f"line {number} of {path} is not UTF-8; convert the file to UTF-8.") from error
     except ValueError as error:
-        raise InputError(
-            f"line {number} of {path} is malformed: {error}; expected decimal numbers."
-        ) from error
+        raise InputError(f"line {number} of {path} is malformed: {error}; expected decimal numbers.") from error

@@ -52,14 +52,17 @@ class LawContract:
 
     def build(self, catalogue: Catalogue, **changes: Any) -> softindex.Index:
         """Build an index of the catalogue with the options of this contract."""
-        asked = {"clusters": catalogue.clusters, "log_bias": catalogue.log_bias, "seed": 1, **self.build_options}
+        asked = {
+            "clusters": catalogue.clusters,
+            "log_bias": catalogue.log_bias,
+            "seed": 1,
+            **self.build_options,
+        }
         return softindex.build(catalogue.vectors, **{**asked, **changes})
 
     def law(self, index: softindex.Index, query: Floats, temperature: float) -> Doubles:
         """Log-probability (n,) of the items 0 .. n - 1."""
-        return index.log_prob(
-            query, np.arange(len(index)), temperature=temperature, method=self.method, **self.options
-        )
+        return index.log_prob(query, np.arange(len(index)), temperature=temperature, method=self.method, **self.options)
 
     def draw(self, index: softindex.Index, asked: NDArray[Any], n: int, **changes: Any) -> softindex.Draws:
         """Sample with the method and options of this contract."""
@@ -81,9 +84,7 @@ class LawContract:
         index = self.build(data.draw(catalogues()))
         asked, temperature = data.draw(queries(index.dim)), data.draw(temperatures())
         draws = self.draw(index, asked, 9, temperature=temperature)
-        again = index.log_prob(
-            asked, draws.ids, temperature=temperature, method=self.method, **self.options
-        )
+        again = index.log_prob(asked, draws.ids, temperature=temperature, method=self.method, **self.options)
         np.testing.assert_array_equal(draws.log_prob, again)
         assert np.isfinite(draws.log_prob).all()
         assert (draws.log_prob <= 0).all()
@@ -118,9 +119,7 @@ class LawContract:
         else:
             assert not self.draw(index, query, 1, temperature=temperature).error <= 0.0 or len(index) == 1
 
-    def _check_softmax(
-        self, catalogue: Catalogue, index: softindex.Index, query: Floats, temperature: float
-    ) -> None:
+    def _check_softmax(self, catalogue: Catalogue, index: softindex.Index, query: Floats, temperature: float) -> None:
         law = self.law(index, query, temperature)
         truth = _true_log_prob(catalogue.vectors, query, temperature, catalogue.log_bias)
         # Far below the top only the size of the logit counts: its rounding grows with it.
@@ -132,7 +131,10 @@ class LawContract:
     def test_a_constant_added_to_every_log_bias_changes_nothing(self, data: st.DataObject) -> None:
         catalogue = data.draw(catalogues(biased=True))
         assert catalogue.log_bias is not None
-        query, temperature = data.draw(queries(catalogue.vectors.shape[1], count=1))[0], data.draw(temperatures())
+        query, temperature = (
+            data.draw(queries(catalogue.vectors.shape[1], count=1))[0],
+            data.draw(temperatures()),
+        )
         plain = self.law(self.build(catalogue), query, temperature)
         shifted = self.law(self.build(catalogue, log_bias=catalogue.log_bias + np.float32(4.0)), query, temperature)
         np.testing.assert_allclose(plain, shifted, rtol=1e-5, atol=2e-4)
@@ -154,9 +156,7 @@ class LawContract:
 
     @quick
     @given(st.data())
-    def test_the_same_seed_gives_the_same_draws_whatever_the_batch_order_and_threads(
-        self, data: st.DataObject
-    ) -> None:
+    def test_the_same_seed_gives_the_same_draws_whatever_the_batch_order_and_threads(self, data: st.DataObject) -> None:
         index = self.build(data.draw(catalogues()))
         asked = np.random.default_rng(data.draw(st.integers(0, 99))).standard_normal((37, index.dim))
         asked = asked.astype(np.float32)

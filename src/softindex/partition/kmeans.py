@@ -1,0 +1,240 @@
+"""Cut the items into cells by k-means, so that a few thousand cells can stand for millions of items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from softindex.errors import InputError
+from softindex.records import Floats, Integers, Partition
+
+__all__ = ["order", "partition"]
+
+Report = Callable[[str, int, int], None]
+
+# 341,479 GloVe vectors, 1024 cells, two seeds: mean squared distance to the centroid and KL of sd-2ls at t = 0.1 are
+# .5766 .0044 after 8 iterations, .5753 .0043 after 10, .5744 .0043 after 12, .5735 .0043 after 16, .5725 .0042
+# after 25: beyond ten the cells improve less than from one seed to the next (.5753, .5760), and the time doubles.
+ITERATIONS = 10
+# The same after 10 iterations with 32, 64, 128 and 256 points a centroid: .605, .590, .581, .575.
+POINTS_PER_CENTROID = 256
+# Fewer rows make faiss leave matrix products for a loop three times slower; more only cost memory.
+BLOCK_ROWS = 4096
+BLOCK_ELEMENTS = 1 << 22
+# Every round splits each cell that can be split, so this many rounds fill 2^32 cells or there is nothing to split.
+SPLIT_ROUNDS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """Coordinates in which squared distances neither overflow float32 nor drown in a common offset.
+
+    x becomes x * scale - centre; the scale is a power of two and costs no accuracy.
+    """
+
+    scale: np.float32
+    centre: Floats
+
+    def __call__(self, rows: NDArray[Any]) -> Floats:
+        """Rows (m, d) float32 or float16 in these coordinates, as a new (m, d) float32 array."""
+        framed = np.array(rows, dtype=np.float32, order="C", subok=False)
+        framed *= self.scale
+        framed -= self.centre
+        return framed
+
+
+def partition(
+    vectors: NDArray[Any],
+    clusters: int,
+    *,
+    seed: int,
+    threads: int,
+    iterations: int = ITERATIONS,
+    report: Report | None = None,
+) -> Partition:
+    """Assign every item to one of `clusters` cells by k-means.
+
+    vectors (n, d) float32 or float16, finite, an array or a memmap that is only read in blocks.  Centroids are
+    trained on at most 256 random items a cell; every item then goes to its nearest centroid (in float32; the lower
+    index where distances are equal), except that cells left empty take over the far part of a large cell.  Cells
+    stay empty only where the items have fewer distinct vectors than there are cells.
+
+    The same seed gives the same partition whatever the number of threads: each block of rows is worked on by one
+    thread.  `report(stage, done, total)` is called after each training iteration and each block of items.
+    """
+    n = len(vectors)
+    if clusters < 1:
+        raise InputError(f"{clusters} clusters were asked for; ask for at least 1.")
+    if clusters > n:
+        raise InputError(f"{clusters} clusters were asked of {n} items; ask for at most {n}.")
+    if clusters == n:
+        return Partition(np.arange(n, dtype=np.int32), clusters)
+    if clusters == 1:
+        return Partition(np.zeros(n, dtype=np.int32), clusters)
+    random = np.random.default_rng(seed)
+    tell = report or _silent
+    # The number of OpenMP threads belongs to the calling thread: set in our workers, it changes nobody else's.
+    with ThreadPoolExecutor(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
+        frame, sample = _sample(vectors, clusters, random)
+        centroids = _train(sample, clusters, random, pool, iterations=iterations, report=tell)
+        del sample
+        assignment = np.empty(n, dtype=np.int32)
+        for done in _assign(vectors, centroids, pool, frame=frame, labels=assignment):
+            tell("assigning items", done, n)
+    _fill_empty_cells(vectors, assignment, clusters, frame)
+    return Partition(assignment, clusters)
+
+
+def order(partition: Partition) -> tuple[Integers, Integers]:
+    """The items cell by cell, those of one cell in their input order.
+
+    Returns order (n,) int64 and offsets (clusters + 1,) int64: cell c holds items order[offsets[c]:offsets[c + 1]].
+    """
+    sizes = np.bincount(partition.assignment, minlength=partition.clusters)
+    offsets = np.zeros(partition.clusters + 1, dtype=np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    # NumPy sorts 16-bit keys by radix, 20 million of them in half the time that 32-bit keys take.
+    narrow = partition.clusters <= 1 << 16
+    keys = partition.assignment.astype(np.uint16) if narrow else partition.assignment
+    return np.argsort(keys, kind="stable").astype(np.int64, copy=False), offsets
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+def _sample(vectors: NDArray[Any], clusters: int, random: np.random.Generator) -> tuple[_Frame, Floats]:
+    """Random training items in a frame fitted to them, (s, d) float32."""
+    n = len(vectors)
+    size = min(n, clusters * POINTS_PER_CENTROID)
+    # In ascending order a memmap is read from front to back.
+    rows = np.sort(random.choice(n, size, replace=False, shuffle=False)) if size < n else slice(None)
+    sample = np.array(vectors[rows], dtype=np.float32, order="C", subok=False)
+    peak = max(float(sample.max()), -float(sample.min()))
+    scale = np.float32(2.0 ** -np.clip(np.frexp(peak)[1], -126, 126))
+    sample *= scale
+    centre = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
+    sample -= centre
+    return _Frame(scale, centre), sample
+
+
+def _train(
+    sample: Floats,
+    clusters: int,
+    random: np.random.Generator,
+    pool: ThreadPoolExecutor,
+    *,
+    iterations: int,
+    report: Report,
+) -> Floats:
+    """Lloyd's iterations from random items; returns centroids (clusters, d) float32.
+
+    A centroid that lost its items moves onto an item drawn in proportion to its squared distance, as k-means++ does.
+    """
+    centroids = sample[np.sort(random.choice(len(sample), clusters, replace=False))]
+    labels = np.full(len(sample), -1, dtype=np.int32)
+    squares = np.empty(len(sample), dtype=np.float32)
+    for iteration in range(iterations):
+        before = labels.copy()
+        for _ in _assign(sample, centroids, pool, labels=labels, squares=squares):
+            pass
+        empty = _update(sample, labels, centroids, pool)
+        if empty.size:
+            distance = np.maximum(squares, 0).astype(np.float64)
+            moved = empty[: np.count_nonzero(distance)]
+            if moved.size:
+                far = random.choice(len(sample), moved.size, replace=False, p=distance / distance.sum())
+                centroids[moved] = sample[far]
+        elif np.array_equal(before, labels):
+            report("training centroids", iterations, iterations)
+            break
+        report("training centroids", iteration + 1, iterations)
+    return centroids
+
+
+def _assign(
+    vectors: NDArray[Any],
+    centroids: Floats,
+    pool: ThreadPoolExecutor,
+    *,
+    labels: NDArray[np.int32],
+    frame: _Frame | None = None,
+    squares: Floats | None = None,
+) -> Iterator[int]:
+    """Write the nearest centroid of each item into `labels`, block by block; yields how many items are done.
+
+    vectors are framed already where no frame is given; `squares` receives the squared distances.
+    """
+    n, d = vectors.shape
+    index = faiss.IndexFlatL2(d)
+    index.add(centroids)
+    step = min(BLOCK_ROWS, max(256, BLOCK_ELEMENTS // d))
+
+    def work(start: int) -> int:
+        rows = vectors[start : start + step]
+        distances, nearest = index.search(frame(rows) if frame else rows, 1)
+        # An item 1e19 times longer than all sampled ones overflows and has no nearest centroid; any cell will do.
+        labels[start : start + step] = np.maximum(nearest[:, 0], 0)
+        if squares is not None:
+            squares[start : start + step] = distances[:, 0]
+        return min(start + step, n)
+
+    yield from pool.map(work, range(0, n, step))
+
+
+def _update(sample: Floats, labels: NDArray[np.int32], centroids: Floats, pool: ThreadPoolExecutor) -> Integers:
+    """Move each centroid to the mean of its items; returns the cells (e,) int64 that have none."""
+    rows, offsets = order(Partition(labels, len(centroids)))
+
+    def work(cells: range) -> None:
+        for cell in cells:
+            members = rows[offsets[cell] : offsets[cell + 1]]
+            if members.size:
+                centroids[cell] = sample.take(members, axis=0).mean(axis=0)
+
+    step = 64
+    starts = range(0, len(centroids), step)
+    for _ in pool.map(work, [range(start, min(start + step, len(centroids))) for start in starts]):
+        pass
+    return np.flatnonzero(np.diff(offsets) == 0)
+
+
+def _fill_empty_cells(vectors: NDArray[Any], assignment: NDArray[np.int32], clusters: int, frame: _Frame) -> None:
+    """Give each empty cell the far part of one of the largest cells, in place, as long as any can be split."""
+    whole = np.zeros(clusters, dtype=bool)
+    for _ in range(SPLIT_ROUNDS):
+        rows, offsets = order(Partition(assignment, clusters))
+        sizes = np.diff(offsets)
+        empty = np.flatnonzero(sizes == 0)
+        candidates = np.flatnonzero((sizes > 1) & ~whole)
+        if not empty.size or not candidates.size:
+            return
+        donors = candidates[np.argsort(-sizes[candidates], kind="stable")][: empty.size]
+        for donor, cell in zip(donors, empty, strict=False):
+            far = _far_part(vectors, rows[offsets[donor] : offsets[donor + 1]], frame)
+            assignment[far] = cell
+            whole[donor] = not far.size
+
+
+def _far_part(vectors: NDArray[Any], members: Integers, frame: _Frame) -> Integers:
+    """The members nearer to the farthest member than to the mean; none where all members are equal."""
+    step = max(256, BLOCK_ELEMENTS // vectors.shape[1])
+    blocks = [members[start : start + step] for start in range(0, len(members), step)]
+    mean = sum(frame(vectors[block]).sum(axis=0, dtype=np.float64) for block in blocks) / len(members)
+    squares = np.concatenate([_squares(frame(vectors[block]), mean) for block in blocks])
+    far = frame(vectors[members[np.argmax(squares), None]])[0]
+    nearer = np.concatenate([_squares(frame(vectors[block]), far) for block in blocks]) < squares
+    # Rounding of the mean can send equal members all to one side; that is no split.
+    return members[nearer] if not nearer.all() else members[:0]
+
+
+def _squares(rows: Floats, point: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Squared distances (m,) float64 of rows (m, d) from a point (d,)."""
+    difference = rows - point.astype(np.float64)
+    return np.einsum("md,md->m", difference, difference)

@@ -1,0 +1,19 @@
+"""Saved directories: written atomically, mapped lazily, and refused when a byte is wrong."""
+
+from __future__ import annotations
+
+from softindex.store.files import load, read_manifest, save, verify
+from softindex.store.format import EAGER_BYTES, FORMAT_VERSION, Blob, BlobCheck, Manifest, Verification
+
+__all__ = [
+    "EAGER_BYTES",
+    "FORMAT_VERSION",
+    "Blob",
+    "BlobCheck",
+    "Manifest",
+    "Verification",
+    "load",
+    "read_manifest",
+    "save",
+    "verify",
+]
