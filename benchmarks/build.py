@@ -8,7 +8,7 @@ import numpy as np
 import softindex
 from benchmarks.data import synth
 from benchmarks.report import Table
-from softindex.partition import ITERATIONS, POINTS_PER_CENTROID
+from softindex.partition.kmeans import ITERATIONS, POINTS_PER_CENTROID
 
 CLUSTERS = 1024
 

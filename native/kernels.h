@@ -16,13 +16,15 @@ constexpr int64_t block_size = 64;   // items per entry of a prefix sum
 inline int64_t padded(int64_t d) { return (d + lanes - 1) / lanes * lanes; }
 inline int64_t blocks(int64_t count) { return (count + block_size - 1) / block_size; }
 
-// A matrix in memory: `limit` is one past its last float, so that a kernel knows where it may read ahead.
-struct Rows {
-  const float* first;
+// A matrix in memory: `limit` is one past its last element, so that a kernel knows where it may read ahead.
+template <class Element>
+struct Matrix {
+  const Element* first;
   int64_t count;
   int64_t d;
-  const float* limit;
+  const Element* limit;
 };
+using Rows = Matrix<float>;
 
 // Unnormalised weights: the log of their sum is reference * inverse_temperature + peak + log(total).
 struct Mass {
@@ -35,24 +37,28 @@ struct Kernels {
   const char* name;
   void (*scan)(Rows rows, const float* query, float* dots);
   void (*scan_group)(Rows rows, const float* queries, float* dots, int64_t stride);
+  void (*scan_int8)(Matrix<int8_t> rows, const int16_t* queries, int64_t count, int32_t* dots, int64_t stride);
+  void (*scan_int16)(Matrix<int16_t> rows, const float* queries, int64_t count, float* dots, int64_t stride);
   Mass (*weigh)(const float* dots, int64_t count, float inverse_temperature, const float* bias, float* weights,
                 double* prefix);
   double (*weigh_masses)(const double* log_masses, int64_t count, float* weights, double* prefix);
   int64_t (*pick)(const float* weights, const double* prefix, int64_t count, double uniform);
   void (*outer_product)(const float* query, int64_t d, float* packed);
-  void (*square_sums)(const float* dots, int64_t count, int64_t rank, double* sums);
+  void (*square_sums)(const int32_t* dots, const float* scales, int64_t count, int64_t rank, double* sums);
 };
 
 #define SOFTINDEX_DECLARE(target)                                                                                  \
   namespace target {                                                                                               \
   void scan(Rows rows, const float* query, float* dots);                                                           \
   void scan_group(Rows rows, const float* queries, float* dots, int64_t stride);                                   \
+  void scan_int8(Matrix<int8_t> rows, const int16_t* queries, int64_t count, int32_t* dots, int64_t stride);       \
+  void scan_int16(Matrix<int16_t> rows, const float* queries, int64_t count, float* dots, int64_t stride);         \
   Mass weigh(const float* dots, int64_t count, float inverse_temperature, const float* bias, float* weights,       \
              double* prefix);                                                                                      \
   double weigh_masses(const double* log_masses, int64_t count, float* weights, double* prefix);                    \
   int64_t pick(const float* weights, const double* prefix, int64_t count, double uniform);                         \
   void outer_product(const float* query, int64_t d, float* packed);                                                \
-  void square_sums(const float* dots, int64_t count, int64_t rank, double* sums);                                  \
+  void square_sums(const int32_t* dots, const float* scales, int64_t count, int64_t rank, double* sums);           \
   }
 
 SOFTINDEX_DECLARE(baseline)

@@ -24,38 +24,62 @@ double squared_norm(const float* query, int64_t d) {
   return total;
 }
 
+// Full forms: one dot product of the packed products with each cell's row. The query is scaled to length one first, as
+// the products of a long one could overflow float32.
+void add_full_forms(const Kernels& kernels, const View& view, double half, const double* norms, int64_t count,
+                    Workspace& workspace) {
+  const Matrix<int16_t> rows = view.full_rows();
+  const int64_t width = padded(view.d);
+  std::vector<float>& unit = workspace.weights;
+  unit.resize(std::max<size_t>(unit.size(), view.d));
+  for (int64_t g = 0; g < count; ++g) {
+    const double inverse = norms[g] > 0 ? 1.0 / std::sqrt(norms[g]) : 0.0;
+    for (int64_t j = 0; j < view.d; ++j) unit[j] = (float)(workspace.queries[g * width + j] * inverse);
+    kernels.outer_product(unit.data(), view.d, &workspace.form_queries[g * padded(rows.d)]);
+  }
+  kernels.scan_int16(rows, workspace.form_queries.data(), count, workspace.form_dots.data(), view.k);
+  for (int64_t g = 0; g < count; ++g)
+    for (int64_t c = 0; c < view.k; ++c) {
+      // Rounding may leave a form of almost zero below zero, which no variance is.
+      const double form = std::max((double)workspace.form_dots[g * view.k + c] * view.scales[c], 0.0);
+      workspace.log_masses[g * view.k + c] += half * norms[g] * form;
+    }
+}
+
+// Forms of rank r: r dot products a cell, squared and summed. The query is rounded to integers so small that no sum of
+// d products with 8-bit integers overflows 32 bits.
+void add_rank_forms(const Kernels& kernels, const View& view, double half, const double* norms, int64_t count,
+                    Workspace& workspace) {
+  const int64_t width = padded(view.d), rows = view.k * view.rank;
+  const double largest = std::min(32767.0, std::floor(2147483647.0 / 127.0 / (double)width));
+  double units[group_size];
+  for (int64_t g = 0; g < count; ++g) {
+    const float* query = &workspace.queries[g * width];
+    float peak = 0;
+    for (int64_t j = 0; j < view.d; ++j) peak = std::max(peak, std::fabs(query[j]));
+    units[g] = peak / largest;
+    const double inverse = peak > 0 ? largest / peak : 0.0;
+    for (int64_t j = 0; j < view.d; ++j)
+      workspace.integer_queries[g * width + j] = (int16_t)std::nearbyint(query[j] * inverse);
+  }
+  kernels.scan_int8(view.rank_rows(), workspace.integer_queries.data(), count, workspace.integer_dots.data(), rows);
+  for (int64_t g = 0; g < count; ++g) {
+    kernels.square_sums(&workspace.integer_dots[g * rows], view.scales, view.k, view.rank, workspace.form_sums.data());
+    for (int64_t c = 0; c < view.k; ++c)
+      workspace.log_masses[g * view.k + c] +=
+          half * (workspace.form_sums[c] * units[g] * units[g] + view.spread[c] * norms[g]);
+  }
+}
+
 // Adds dispersion(q) / (2 t^2) to the log masses of each query.
 void add_dispersion(const Kernels& kernels, const View& view, const Law& law, int64_t count, Workspace& workspace) {
-  const Rows rows = view.form_rows();
-  const int64_t width = padded(view.d);
-  const double scale = 0.5 / (law.temperature * law.temperature);
+  const double half = 0.5 / (law.temperature * law.temperature);
   double norms[group_size];
-  for (int64_t g = 0; g < count; ++g) norms[g] = squared_norm(&workspace.queries[g * width], view.d);
-  const float* inputs = workspace.queries.data();
-  if (view.forms_kind == Forms::full) {
-    // Products of the query scaled to length one: those of a long query could overflow float32.
-    std::vector<float>& unit = workspace.weights;
-    unit.resize(std::max<size_t>(unit.size(), view.d));
-    for (int64_t g = 0; g < count; ++g) {
-      const double inverse = norms[g] > 0 ? 1.0 / std::sqrt(norms[g]) : 0.0;
-      for (int64_t j = 0; j < view.d; ++j) unit[j] = (float)(workspace.queries[g * width + j] * inverse);
-      kernels.outer_product(unit.data(), view.d, &workspace.form_queries[g * padded(rows.d)]);
-    }
-    inputs = workspace.form_queries.data();
-  }
-  scan_rows(kernels, rows, inputs, count, workspace.form_dots.data(), rows.count);
-  for (int64_t g = 0; g < count; ++g) {
-    const float* dots = &workspace.form_dots[g * rows.count];
-    double* log_masses = &workspace.log_masses[g * view.k];
-    if (view.forms_kind == Forms::full) {
-      // Rounding may leave a form of almost zero below zero, which no variance is.
-      for (int64_t c = 0; c < view.k; ++c) log_masses[c] += scale * norms[g] * std::max(dots[c], 0.0f);
-    } else {
-      kernels.square_sums(dots, view.k, view.rank, workspace.form_sums.data());
-      for (int64_t c = 0; c < view.k; ++c)
-        log_masses[c] += scale * (workspace.form_sums[c] + view.spread[c] * norms[g]);
-    }
-  }
+  for (int64_t g = 0; g < count; ++g) norms[g] = squared_norm(&workspace.queries[g * padded(view.d)], view.d);
+  if (view.forms_kind == Forms::full)
+    add_full_forms(kernels, view, half, norms, count, workspace);
+  else
+    add_rank_forms(kernels, view, half, norms, count, workspace);
 }
 
 }  // namespace

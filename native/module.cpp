@@ -45,10 +45,10 @@ class BoundEngine {
  public:
   BoundEngine(In<float, 2> vectors, In<int64_t, 1> offsets, In<float, 2> means, In<float, 1> radii,
               In<float, 1> norm_max, std::optional<In<float, 1>> bias, std::optional<In<float, 1>> bias_max,
-              std::optional<In<float, 2>> full_forms, std::optional<In<float, 3>> rank_forms,
-              std::optional<In<float, 1>> spread, const std::string& target)
+              std::optional<In<int16_t, 2>> full_forms, std::optional<In<int8_t, 3>> rank_forms,
+              std::optional<In<float, 2>> scales, std::optional<In<float, 1>> spread, const std::string& target)
       : vectors_(vectors), offsets_(offsets), means_(means), radii_(radii), norm_max_(norm_max), bias_(bias),
-        bias_max_(bias_max), full_forms_(full_forms), rank_forms_(rank_forms), spread_(spread),
+        bias_max_(bias_max), full_forms_(full_forms), rank_forms_(rank_forms), scales_(scales), spread_(spread),
         engine_(kernels_named(target), view()) {}
 
   void sample(In<float, 2> queries, std::optional<In<double, 1>> offset, bool dispersion, double temperature,
@@ -130,16 +130,20 @@ class BoundEngine {
   void add_forms(View& view) const {
     if (full_forms_) {
       view.forms_kind = Forms::full;
-      view.forms = full_forms_->data();
-      expect((int64_t)full_forms_->shape(0) == view.k && (int64_t)full_forms_->shape(1) == view.triangle(),
+      view.full_forms = full_forms_->data();
+      view.scales = pointer(scales_);
+      expect((int64_t)full_forms_->shape(0) == view.k && (int64_t)full_forms_->shape(1) == view.triangle() && scales_ &&
+                 (int64_t)scales_->shape(0) == view.k && scales_->shape(1) == 1,
              "full forms do not fit the means");
     } else if (rank_forms_) {
       view.forms_kind = Forms::rank;
-      view.forms = rank_forms_->data();
+      view.rank_forms = rank_forms_->data();
       view.rank = rank_forms_->shape(1);
-      view.spread = spread_ ? spread_->data() : nullptr;
+      view.scales = pointer(scales_);
+      view.spread = pointer(spread_);
       expect((int64_t)rank_forms_->shape(0) == view.k && (int64_t)rank_forms_->shape(2) == view.d && view.rank >= 1 &&
-                 spread_ && (int64_t)spread_->shape(0) == view.k,
+                 spread_ && (int64_t)spread_->shape(0) == view.k && scales_ && (int64_t)scales_->shape(0) == view.k &&
+                 (int64_t)scales_->shape(1) == view.rank,
              "rank forms do not fit the means");
     }
   }
@@ -166,15 +170,17 @@ class BoundEngine {
   In<float, 2> means_;
   In<float, 1> radii_, norm_max_;
   std::optional<In<float, 1>> bias_, bias_max_;
-  std::optional<In<float, 2>> full_forms_;
-  std::optional<In<float, 3>> rank_forms_;
+  std::optional<In<int16_t, 2>> full_forms_;
+  std::optional<In<int8_t, 3>> rank_forms_;
+  std::optional<In<float, 2>> scales_;
   std::optional<In<float, 1>> spread_;
   Engine engine_;
 };
 
-std::vector<float> pad(const float* query, int64_t d) {
-  std::vector<float> result(padded(d), 0.0f);
-  std::copy(query, query + d, result.begin());
+template <class Element>
+std::vector<Element> pad_all(const Element* queries, int64_t count, int64_t d) {
+  std::vector<Element> result(count * padded(d), Element(0));
+  for (int64_t g = 0; g < count; ++g) std::copy(queries + g * d, queries + (g + 1) * d, &result[g * padded(d)]);
   return result;
 }
 
@@ -189,18 +195,14 @@ void bind_kernels(nb::module_& m) {
   m.def("scan", [](In<float, 2> rows, In<float, 1> query, Out<float, 1> dots, const std::string& target) {
     expect(rows.shape(1) == query.shape(0) && rows.shape(0) == dots.shape(0), "shapes disagree");
     const int64_t n = rows.shape(0), d = rows.shape(1);
-    const std::vector<float> staged = pad(query.data(), d);
+    const std::vector<float> staged = pad_all(query.data(), 1, d);
     kernels_named(target).scan({rows.data(), n, d, rows.data() + n * d}, staged.data(), dots.data());
   }, "rows"_a, "query"_a, "dots"_a, "target"_a = "");
   m.def("scan_group", [](In<float, 2> rows, In<float, 2> queries, Out<float, 2> dots, const std::string& target) {
     expect(rows.shape(1) == queries.shape(1) && rows.shape(0) == dots.shape(1) && queries.shape(0) == group_size &&
                dots.shape(0) == group_size, "shapes disagree");
     const int64_t n = rows.shape(0), d = rows.shape(1);
-    std::vector<float> staged;
-    for (int64_t g = 0; g < group_size; ++g) {
-      const std::vector<float> one = pad(queries.data() + g * d, d);
-      staged.insert(staged.end(), one.begin(), one.end());
-    }
+    const std::vector<float> staged = pad_all(queries.data(), group_size, d);
     kernels_named(target).scan_group({rows.data(), n, d, rows.data() + n * d}, staged.data(), dots.data(), n);
   }, "rows"_a, "queries"_a, "dots"_a, "target"_a = "");
   m.def("weigh", [](In<float, 1> dots, double temperature, std::optional<In<float, 1>> bias, Out<float, 1> weights,
@@ -228,10 +230,25 @@ void bind_kernels(nb::module_& m) {
     expect((int64_t)packed.shape(0) == d * (d + 1) / 2, "shapes disagree");
     kernels_named(target).outer_product(query.data(), d, packed.data());
   }, "query"_a, "packed"_a, "target"_a = "");
-  m.def("square_sums", [](In<float, 2> dots, Out<double, 1> sums, const std::string& target) {
-    expect(dots.shape(0) == sums.shape(0), "shapes disagree");
-    kernels_named(target).square_sums(dots.data(), dots.shape(0), dots.shape(1), sums.data());
-  }, "dots"_a, "sums"_a, "target"_a = "");
+  m.def("square_sums", [](In<int32_t, 2> dots, In<float, 2> scales, Out<double, 1> sums, const std::string& target) {
+    expect(dots.shape(0) == sums.shape(0) && dots.shape(0) == scales.shape(0) && dots.shape(1) == scales.shape(1),
+           "shapes disagree");
+    kernels_named(target).square_sums(dots.data(), scales.data(), dots.shape(0), dots.shape(1), sums.data());
+  }, "dots"_a, "scales"_a, "sums"_a, "target"_a = "");
+  m.def("scan_int16", [](In<int16_t, 2> rows, In<float, 2> queries, Out<float, 2> dots, const std::string& target) {
+    const int64_t n = rows.shape(0), d = rows.shape(1), b = queries.shape(0);
+    expect(rows.shape(1) == queries.shape(1) && rows.shape(0) == dots.shape(1) && b == (int64_t)dots.shape(0) &&
+               b <= group_size, "shapes disagree");
+    const std::vector<float> staged = pad_all(queries.data(), b, d);
+    kernels_named(target).scan_int16({rows.data(), n, d, rows.data() + n * d}, staged.data(), b, dots.data(), n);
+  }, "rows"_a, "queries"_a, "dots"_a, "target"_a = "");
+  m.def("scan_int8", [](In<int8_t, 2> rows, In<int16_t, 2> queries, Out<int32_t, 2> dots, const std::string& target) {
+    const int64_t n = rows.shape(0), d = rows.shape(1), b = queries.shape(0);
+    expect(rows.shape(1) == queries.shape(1) && rows.shape(0) == dots.shape(1) && b == (int64_t)dots.shape(0),
+           "shapes disagree");
+    const std::vector<int16_t> staged = pad_all(queries.data(), b, d);
+    kernels_named(target).scan_int8({rows.data(), n, d, rows.data() + n * d}, staged.data(), b, dots.data(), n);
+  }, "rows"_a, "queries"_a, "dots"_a, "target"_a = "");
 }
 
 }  // namespace
@@ -243,10 +260,11 @@ NB_MODULE(_native, m) {
   m.doc() = "The compiled core: see kernels/reference.py for what each function computes.";
   nb::class_<BoundEngine>(m, "Engine")
       .def(nb::init<In<float, 2>, In<int64_t, 1>, In<float, 2>, In<float, 1>, In<float, 1>,
-                    std::optional<In<float, 1>>, std::optional<In<float, 1>>, std::optional<In<float, 2>>,
-                    std::optional<In<float, 3>>, std::optional<In<float, 1>>, const std::string&>(),
+                    std::optional<In<float, 1>>, std::optional<In<float, 1>>, std::optional<In<int16_t, 2>>,
+                    std::optional<In<int8_t, 3>>, std::optional<In<float, 2>>, std::optional<In<float, 1>>,
+                    const std::string&>(),
            "vectors"_a, "offsets"_a, "means"_a, "radii"_a, "norm_max"_a, "bias"_a.none(), "bias_max"_a.none(),
-           "full_forms"_a.none(), "rank_forms"_a.none(), "spread"_a.none(), "target"_a = "")
+           "full_forms"_a.none(), "rank_forms"_a.none(), "scales"_a.none(), "spread"_a.none(), "target"_a = "")
       .def_prop_ro("target", &BoundEngine::target)
       .def("sample", &BoundEngine::sample, "queries"_a, "offset"_a.none(), "dispersion"_a, "temperature"_a, "seed"_a,
            "threads"_a, "positions"_a, "log_prob"_a, "scored"_a)

@@ -13,12 +13,12 @@ void outer_product(const float* query, int64_t d, float* packed) {
   }
 }
 
-// A form of rank r is the sum of the squares of r dot products; dots holds them cell after cell.
-void square_sums(const float* dots, int64_t count, int64_t rank, double* sums) {
+// A form of rank r is the sum of the squares of r scaled dot products; dots holds them cell after cell.
+void square_sums(const int32_t* dots, const float* scales, int64_t count, int64_t rank, double* sums) {
   for (int64_t i = 0; i < count; ++i) {
     double total = 0;
     for (int64_t r = 0; r < rank; ++r) {
-      const double dot = dots[i * rank + r];
+      const double dot = (double)dots[i * rank + r] * scales[i * rank + r];
       total += dot * dot;
     }
     sums[i] = total;

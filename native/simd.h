@@ -8,6 +8,10 @@
 #include <cstdint>
 #include <cstring>
 
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
 #include "kernels.h"
 
 #define SOFTINDEX_INLINE inline __attribute__((always_inline))
@@ -45,6 +49,26 @@ SOFTINDEX_INLINE Vector larger(Vector a, Vector b) { return select(a > b, a, b);
 SOFTINDEX_INLINE Lanes load(const float* from) {
   Lanes result;
   for (int p = 0; p < parts; ++p) result.part[p] = *(const LooseVector*)(from + p * width);
+  return result;
+}
+
+// One register of small integers, widened. Compilers find the instruction for this only when told its name.
+SOFTINDEX_INLINE IntVector widen(const int16_t* from) {
+#if defined(__AVX512F__)
+  return (IntVector)_mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i*)from));
+#elif defined(__AVX2__)
+  return (IntVector)_mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i*)from));
+#else
+  IntVector result;
+  for (int i = 0; i < width; ++i) result[i] = from[i];
+  return result;
+#endif
+}
+
+// Sixteen small integers as floats; the conversion is exact.
+SOFTINDEX_INLINE Lanes load(const int16_t* from) {
+  Lanes result;
+  for (int p = 0; p < parts; ++p) result.part[p] = __builtin_convertvector(widen(from + p * width), Vector);
   return result;
 }
 

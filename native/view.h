@@ -21,19 +21,18 @@ struct View {
   const float* bias_max = nullptr;    // (k), or null
   Forms forms_kind = Forms::none;
   int64_t rank = 0;
-  const float* forms = nullptr;       // (k, d(d+1)/2) or (k, rank, d)
-  const float* spread = nullptr;      // (k), rank forms only
+  const int16_t* full_forms = nullptr;  // (k, d(d+1)/2)
+  const int8_t* rank_forms = nullptr;   // (k, rank, d)
+  const float* scales = nullptr;        // what an integer of the forms stands for: (k) if full, (k, rank)
+  const float* spread = nullptr;        // (k), rank forms only
   int64_t largest_cell = 0;
 
   int64_t size(int64_t cell) const { return offsets[cell + 1] - offsets[cell]; }
   int64_t triangle() const { return d * (d + 1) / 2; }
   Rows items(int64_t from, int64_t to) const { return {vectors + from * d, to - from, d, vectors + n * d}; }
   Rows mean_rows() const { return {means, k, d, means + k * d}; }
-  Rows form_rows() const {
-    const int64_t rows = forms_kind == Forms::full ? k : k * rank;
-    const int64_t length = forms_kind == Forms::full ? triangle() : d;
-    return {forms, rows, length, forms + rows * length};
-  }
+  Matrix<int16_t> full_rows() const { return {full_forms, k, triangle(), full_forms + k * triangle()}; }
+  Matrix<int8_t> rank_rows() const { return {rank_forms, k * rank, d, rank_forms + k * rank * d}; }
 };
 
 // What a law is, to the kernels: log mass = q.mean / t + offset + dispersion(q) / (2 t^2), or the cell's own sum.

@@ -25,7 +25,9 @@ struct Workspace {
   std::vector<float> cell_weights;  // (k)
   std::vector<double> cell_prefix;
   std::vector<float> form_queries;  // packed products, full forms only
-  std::vector<float> form_dots;     // (group_size, rows of the forms)
+  std::vector<float> form_dots;     // (group_size, k), full forms only
+  std::vector<int16_t> integer_queries;  // group_size padded queries, forms of rank r only
+  std::vector<int32_t> integer_dots;     // (group_size, k * rank)
   std::vector<double> form_sums;    // (k)
   std::vector<PendingDraw> pending;
   std::vector<int64_t> cells;
@@ -43,9 +45,12 @@ struct Workspace {
     cell_dots.resize(group_size * k);
     cell_weights.resize(k);
     cell_prefix.resize(blocks(k));
-    if (view.forms_kind == Forms::full) form_queries.assign(group_size * padded(view.triangle()), 0.0f);
-    if (view.forms_kind != Forms::none) {
-      form_dots.resize(group_size * view.form_rows().count);
+    if (view.forms_kind == Forms::full) {
+      form_queries.assign(group_size * padded(view.triangle()), 0.0f);
+      form_dots.resize(group_size * k);
+    } else if (view.forms_kind == Forms::rank) {
+      integer_queries.assign(group_size * width, 0);
+      integer_dots.resize(group_size * k * view.rank);
       form_sums.resize(k);
     }
   }

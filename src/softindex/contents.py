@@ -48,6 +48,7 @@ def make_engine(contents: Contents) -> Engine:
         moments.bias_max,
         dispersion.forms if dispersion.kind == "full" else None,
         dispersion.forms if dispersion.kind == "rank" else None,
+        dispersion.scales,
         dispersion.spread if dispersion.kind == "rank" else None,
         preferred_target(),
     )
@@ -66,6 +67,7 @@ def to_stored(contents: Contents) -> Stored:
         "log_bias": contents.log_bias,
         "bias_max": moments.bias_max,
         "forms": dispersion.forms,
+        "scales": dispersion.scales,
         "spread": dispersion.spread,
         "excess": dispersion.excess,
     }
@@ -102,7 +104,7 @@ DTYPES = {
     "norm_max": np.float32,
     "log_bias": np.float32,
     "bias_max": np.float32,
-    "forms": np.float32,
+    "scales": np.float32,
     "spread": np.float32,
     "excess": np.float32,
     "id_values": np.int64,
@@ -135,9 +137,8 @@ def from_stored(stored: Stored) -> Contents:
     try:
         _check_arrays(arrays, parameters)
         kind = parameters["dispersion"]
-        dispersion = Dispersion(
-            kind, int(parameters["rank"]), arrays.get("forms"), arrays.get("spread"), arrays.get("excess")
-        )
+        names = ("forms", "scales", "spread", "excess")
+        dispersion = Dispersion(kind, int(parameters["rank"]), *(arrays.get(name) for name in names))
         moments = Moments(
             means=arrays["means"],
             log_sizes=arrays["log_sizes"],

@@ -47,7 +47,8 @@ class _Results:
     norm_min: Floats
     norm_max: Floats
     bias_max: Floats | None
-    forms: Floats | None
+    forms: NDArray[np.int16] | NDArray[np.int8] | None
+    scales: Floats
     spread: Floats
     excess: Floats
 
@@ -84,22 +85,24 @@ def measure(
 
 
 def _empty_results(k: int, d: int, biased: bool, dispersion: Form) -> _Results:
-    forms = None
+    forms: NDArray[np.int16] | NDArray[np.int8] | None = None
+    rank = dispersion if isinstance(dispersion, int) else 1
     if dispersion == "full":
-        forms = np.zeros((k, d * (d + 1) // 2), np.float32)
+        forms = np.zeros((k, d * (d + 1) // 2), np.int16)
     elif dispersion != "none":
-        forms = np.zeros((k, int(dispersion), d), np.float32)
-    zeros = [np.zeros(k, np.float32) for _ in range(5)]
+        forms = np.zeros((k, rank, d), np.int8)
+    radii, norm_min, norm_max, spread, excess = (np.zeros(k, np.float32) for _ in range(5))
     return _Results(
         means=np.zeros((k, d), np.float32),
         log_sizes=np.full(k, -np.inf),
-        radii=zeros[0],
-        norm_min=zeros[1],
-        norm_max=zeros[2],
+        radii=radii,
+        norm_min=norm_min,
+        norm_max=norm_max,
         bias_max=np.zeros(k, np.float32) if biased else None,
         forms=forms,
-        spread=zeros[3],
-        excess=zeros[4],
+        scales=np.zeros((k, rank), np.float32),
+        spread=spread,
+        excess=excess,
     )
 
 
@@ -107,9 +110,10 @@ def _as_moments(results: _Results, dispersion: Form) -> Moments:
     if dispersion == "none":
         kept = Dispersion("none")
     elif dispersion == "full":
-        kept = Dispersion("full", 0, results.forms, None, results.excess)
+        kept = Dispersion("full", 0, results.forms, results.scales, None, results.excess)
     else:
-        kept = Dispersion("rank", int(dispersion), results.forms, results.spread, results.excess)
+        rank = int(dispersion)
+        kept = Dispersion("rank", rank, results.forms, results.scales, results.spread, results.excess)
     return Moments(
         results.means,
         results.log_sizes,
@@ -209,96 +213,99 @@ def _measure_cell(results: _Results, cell: int, members: _Members, dispersion: F
     _keep_dispersion(results, cell, centred[0] if whole else sum(centred[1:], centred[0]), whole, dispersion)
 
 
-# values (r,), directions (r, d), missed, residual such that for every q
-# q'Sq <= sum_j values_j (e_j.q)^2 + missed (|q|^2 - sum_j (e_j.q)^2) + residual |q|^2.
-_LowRank = tuple[Doubles, Doubles, float, float]
-
-
 def _keep_dispersion(results: _Results, cell: int, data: Doubles, whole: bool, dispersion: Form) -> None:
     """data: the centred, weighted items (n, d) whose Gram matrix is the covariance, or (not whole) that matrix."""
-    assert results.forms is not None
     if dispersion == "full":
-        covariance = data.T @ data if whole else data
-        upper = np.triu_indices(len(covariance))
-        doubled = np.where(upper[0] == upper[1], 1.0, 2.0) * covariance[upper]
-        results.forms[cell] = doubled
-        # Off by the rounding of each packed number, and |q_i q_j| summed over all pairs is at most d |q|^2 / 2.
-        lost = np.abs(doubled - results.forms[cell].astype(np.float64)).max()
-        results.excess[cell] = _up(lost * len(covariance) + 1e-12 * np.trace(covariance))
-        return
-    trace = float(np.einsum("nd,nd->", data, data)) if whole else float(np.trace(data))
-    if trace == 0.0:
-        return
-    if whole and len(data) < data.shape[1]:
-        low_rank = _few_items(data, int(dispersion))
+        _keep_full(results, cell, data.T @ data if whole else data)
+    elif whole and len(data) < data.shape[1]:
+        _keep_few_items(results, cell, data, int(dispersion))
     else:
-        low_rank = _many_items(data.T @ data if whole else data, int(dispersion))
-    values, directions, missed, residual = low_rank
-    d, rank = data.shape[1], len(values)
-    spread = max(0.0, (trace - values.sum()) / (d - rank)) if d > rank else 0.0
+        _keep_many_items(results, cell, data.T @ data if whole else data, int(dispersion))
+
+
+def _keep_full(results: _Results, cell: int, covariance: Doubles) -> None:
+    assert results.forms is not None
+    upper = np.triu_indices(len(covariance))
+    packed = covariance[upper] * np.where(upper[0] == upper[1], 1.0, 2.0)
+    integers, scale = _quantise(packed, np.iinfo(np.int16).max)
+    results.forms[cell], results.scales[cell, 0] = integers, scale
+    # The form is off by the rounding of each packed number, and the sum of |q_i q_j|, i <= j, is at most d |q|^2.
+    lost = float(np.abs(packed - integers * float(scale)).max(initial=0.0))
+    results.excess[cell] = _up(lost * len(covariance) + 1e-12 * np.trace(covariance))
+
+
+def _quantise(values: Doubles, largest: int) -> tuple[Doubles, np.float32]:
+    """Whole numbers within -largest .. largest and the scale that gives values back."""
+    scale = np.float32(np.abs(values).max(initial=0.0) / largest)
+    if scale == 0.0:
+        return np.zeros_like(values), np.float32(0.0)
+    return np.clip(np.rint(values / float(scale)), -largest, largest), scale
+
+
+def _keep_forms(
+    results: _Results, cell: int, values: Doubles, directions: Doubles, trace: float
+) -> tuple[Doubles, float]:
+    """Store the leading eigenvalues (r,) and directions (r, d), as integers; returns the forms kept and the spread."""
+    assert results.forms is not None
+    d, rank = results.means.shape[1], len(values)
+    spread = np.float32(max(0.0, (trace - values.sum()) / (d - rank)) if d > rank else 0.0)
     results.spread[cell] = spread
-    results.forms[cell, :rank] = np.sqrt(np.maximum(values - spread, 0.0))[:, None] * directions
-    # What the subspace missed, less what is spread anyway; and the rounding of the stored numbers to float32.
-    results.excess[cell] = _up(max(missed - spread, 0.0) + residual + 2.0**-20 * trace)
+    kept = np.zeros((rank, d))
+    for row, (value, direction) in enumerate(zip(values, directions, strict=True)):
+        integers, scale = _quantise(np.sqrt(max(value - float(spread), 0.0)) * direction, np.iinfo(np.int8).max)
+        results.forms[cell, row], results.scales[cell, row] = integers, scale
+        kept[row] = integers * float(scale)
+    return kept, float(spread)
 
 
-def _many_items(covariance: Doubles, rank: int) -> _LowRank:
-    """The leading eigenpairs of a covariance (d, d)."""
-    if len(covariance) <= EXACT_SIZE:
-        values, vectors = np.linalg.eigh(covariance)
-        values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
-        missed = float(values[rank]) if rank < len(values) else 0.0
-        return values[:rank], vectors[:, :rank].T, missed, 0.0
-    values, basis, image = _subspace(covariance, rank)
-    # With Q the basis and E = SQ - Q values: S = Q values Q' + E Q' + Q E' + M, where M lives outside the basis, and
-    # the two mixed terms together are at most |E| |q|^2.
-    error = image - basis * values
-    return values, basis.T, _outside_norm(covariance, values, basis, error), float(np.linalg.norm(error))
+def _keep_many_items(results: _Results, cell: int, covariance: Doubles, rank: int) -> None:
+    trace = float(np.trace(covariance))
+    kept, spread = _keep_forms(results, cell, *_leading(covariance, rank), trace)
+    missed = _largest_eigenvalue(covariance - kept.T @ kept)
+    results.excess[cell] = _up(max(missed - spread, 0.0) + 1e-9 * trace)
 
 
-def _few_items(items: Doubles, rank: int) -> _LowRank:
-    """The same from fewer items (n, d) than dimensions, through their Gram matrix (n, n).
-
-    With Q a basis of Ritz vectors of G = Y Y', S = Y'Y = Y'QQ'Y + R, R = Y'(I - QQ')Y, without a remainder.  The norm
-    of R is that of (I - QQ')G(I - QQ'), and R takes a direction Y'Q_j / |Y'Q_j| to Y'E_j / |Y'Q_j|, E = GQ - Q values.
-    """
+def _keep_few_items(results: _Results, cell: int, items: Doubles, rank: int) -> None:
+    """The same for fewer items (n, d) than dimensions, where S = Y'Y is best seen through the Gram matrix Y Y'."""
     gram = items @ items.T
-    if len(gram) <= EXACT_SIZE:
-        values, vectors = np.linalg.eigh(gram)
-        values, basis = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
-        missed = float(values[rank]) if rank < len(values) else 0.0
-        values, basis = values[:rank], basis[:, :rank]
-        error = np.zeros_like(basis)
-    else:
-        values, basis, image = _subspace(gram, rank)
-        error = image - basis * values
-        missed = _outside_norm(gram, values, basis, error)
-    # A direction of almost no variance cannot be scaled to length one: it goes to what is missed.
+    trace = float(np.trace(gram))
+    values, basis = _leading(gram, rank)
+    # A direction of almost no variance cannot be scaled to length one, and does not matter.
     held = values > 1e-9 * values[0]
-    missed = max(missed, float(np.max(values[~held], initial=0.0)))
-    values, lengths = values[held], np.sqrt(values[held])
-    residual = 2.0 * float(np.linalg.norm((error[:, held].T @ items) / lengths[:, None]))
-    return values, (basis[:, held].T @ items) / lengths[:, None], missed, residual
+    values = values[held]
+    kept, spread = _keep_forms(results, cell, values, (basis[held] @ items) / np.sqrt(values)[:, None], trace)
+    # S - F'F = Z' J Z with Z the items over the forms and J = diag(1, -1): with Z Z' = U V U', its eigenvalues other
+    # than zero are those of the small symmetric matrix V^(1/2) U' J U V^(1/2).
+    both = np.concatenate([items, kept])
+    weights, axes = np.linalg.eigh(both @ both.T)
+    half = axes * np.sqrt(np.maximum(weights, 0.0))
+    signs = np.concatenate([np.ones(len(items)), -np.ones(len(kept))])
+    missed = _largest_eigenvalue(half.T @ (half * signs[:, None]))
+    results.excess[cell] = _up(max(missed - spread, 0.0) + 1e-9 * trace)
 
 
-def _subspace(matrix: Doubles, rank: int) -> tuple[Doubles, Doubles, Doubles]:
-    """Leading Ritz values (r,), vectors (m, r) and matrix @ vectors of a symmetric matrix (m, m)."""
-    rng = np.random.default_rng(0)
-    basis = rng.standard_normal((len(matrix), min(len(matrix), rank + 8)))
-    for _ in range(8):
-        basis = np.linalg.qr(matrix @ basis)[0]
-    image = matrix @ basis
-    values, rotation = np.linalg.eigh(basis.T @ image)
-    rotation = rotation[:, ::-1][:, :rank]
-    return np.maximum(values[::-1][:rank], 0.0), basis @ rotation, image @ rotation
+def _leading(matrix: Doubles, rank: int) -> tuple[Doubles, Doubles]:
+    """Leading eigenvalues (r,), not negative, and eigenvectors (r, m) of a symmetric matrix (m, m).
 
-
-def _outside_norm(matrix: Doubles, values: Doubles, basis: Doubles, residual: Doubles) -> float:
-    """An upper bound of the norm of the matrix outside the basis: (trace M^8)^(1/8), from two products.
-
-    A power iteration would bound it from below only.
+    Large ones by block iteration: the vectors are then near the eigenvectors, which is all that an estimate needs.
     """
-    mixed = residual @ basis.T
-    outside = matrix - (basis * values) @ basis.T - mixed - mixed.T
-    fourth = np.linalg.matrix_power(outside, 4)
-    return float(np.linalg.norm(fourth) ** 0.25) * (1 + 1e-9)
+    if len(matrix) <= EXACT_SIZE:
+        values, vectors = np.linalg.eigh(matrix)
+    else:
+        rng = np.random.default_rng(0)
+        basis = rng.standard_normal((len(matrix), min(len(matrix), rank + 8)))
+        for _ in range(6):
+            basis = np.linalg.qr(matrix @ basis)[0]
+        values, rotation = np.linalg.eigh(basis.T @ (matrix @ basis))
+        vectors = basis @ rotation
+    return np.maximum(values[::-1][:rank], 0.0), vectors[:, ::-1][:, :rank].T
+
+
+def _largest_eigenvalue(matrix: Doubles) -> float:
+    """The largest eigenvalue of a symmetric matrix, or where that is expensive an upper bound of it.
+
+    The bound is (trace M^8)^(1/8), from two products; a power iteration would bound it from below only.
+    """
+    if len(matrix) <= EXACT_SIZE:
+        return float(np.linalg.eigvalsh(matrix)[-1])
+    return float(np.linalg.norm(np.linalg.matrix_power(matrix, 4)) ** 0.25)

@@ -66,16 +66,17 @@ class Dispersion:
     """The covariance of each cell, in one of three forms.
 
     none: nothing is kept.
-    full: `forms` (k, d(d+1)/2) float32, the upper triangle row by row with off-diagonal entries doubled, so
-        that q' S q is the dot product of forms with the packed products q_i q_j.
-    rank r: `forms` (k, r, d) float32 and `spread` (k,): q' S q is estimated by
-        sum_j (forms_j . q)^2 + spread |q|^2 (the rest of the trace spread evenly); `excess` (k,) makes
-        estimate + excess |q|^2 an upper bound of the true form for every q.
+    full: `forms` (k, d(d+1)/2) int16 times `scales` (k, 1): the upper triangle row by row with off-diagonal entries
+        doubled, so that q' S q is its dot product with the packed products q_i q_j.
+    rank r: `forms` (k, r, d) int8 times `scales` (k, r), and `spread` (k,): q' S q is estimated by
+        sum_j (f_j . q)^2 + spread |q|^2 (the rest of the trace spread evenly).
+    In both, estimate + `excess` |q|^2 is an upper bound of the true form for every q, rounding included.
     """
 
     kind: str
     rank: int = 0
-    forms: Floats | None = None
+    forms: NDArray[np.int16] | NDArray[np.int8] | None = None
+    scales: Floats | None = None
     spread: Floats | None = None
     excess: Floats | None = None
 

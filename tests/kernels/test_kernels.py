@@ -98,9 +98,10 @@ def test_weights_and_their_sum_err_no_more_than_plain_float32(target, n, seed, t
     weights, prefix, total = weigh(dots, temperature, bias, target)
     truth, log_sum = reference.weigh(dots, temperature, bias)
     logits = np.log(np.maximum(truth, 1e-300))
-    # The logit is rounded a few times, so a weight is off by that many units times the logit, and by two of its own.
-    np.testing.assert_array_less(np.abs(weights - truth), truth * UNIT * (8 + 6 * np.abs(logits)) + 2e-38)
-    assert total == pytest.approx(log_sum, abs=4e-6, rel=1e-12)
+    # Logit, bias and peak are rounded a few times, so a weight is off by that many units of them, and two of its own.
+    units = 8 + 6 * np.abs(logits) + (0 if bias is None else 8 * np.abs(bias).max())
+    np.testing.assert_array_less(np.abs(weights - truth), truth * UNIT * units + 2e-38)
+    assert total == pytest.approx(log_sum, abs=2e-5, rel=1e-12)
     np.testing.assert_allclose(prefix, reference.prefix_sums(weights), rtol=1e-6)
 
 
@@ -163,9 +164,36 @@ def test_packed_products_and_square_sums(target, d, seed):
     _native.outer_product(query, packed, target)
     np.testing.assert_allclose(packed, reference.outer_product(query), rtol=2 * UNIT)
     sums = np.empty(5)
-    dots = normal((5, d), seed + 1)
-    _native.square_sums(dots, sums, target)
-    np.testing.assert_allclose(sums, reference.square_sums(dots), rtol=1e-13)
+    dots, scales = integers(np.int32, (5, d), seed + 1), normal((5, d), seed + 2)
+    _native.square_sums(dots, scales, sums, target)
+    np.testing.assert_allclose(sums, reference.square_sums(dots, scales), rtol=1e-13)
+
+
+def integers(kind, shape, seed):
+    limits = np.iinfo(kind)
+    return np.random.default_rng(seed).integers(limits.min, limits.max, shape, dtype=kind, endpoint=True)
+
+
+@every_target
+@few
+@given(n=st.integers(1, 40), d=st.integers(1, 140), b=st.integers(1, 4), seed=st.integers(0, 10**6))
+def test_a_scan_of_16_bit_integers_errs_no_more_than_plain_float32(target, n, d, b, seed):
+    rows, queries = integers(np.int16, (n, d), seed), normal((b, d), seed)
+    dots = np.full((b, n), np.nan, np.float32)
+    _native.scan_int16(rows, queries, dots, target)
+    for query, found in zip(queries, dots, strict=True):
+        bound = _native.rounding(d) * np.linalg.norm(rows.astype(float), axis=1) * np.linalg.norm(query.astype(float))
+        assert (np.abs(found - reference.scan(rows, query)) <= bound).all()
+
+
+@every_target
+@few
+@given(n=st.integers(1, 40), d=st.integers(1, 140), b=st.integers(1, 4), seed=st.integers(0, 10**6))
+def test_a_scan_of_8_bit_integers_is_exact(target, n, d, b, seed):
+    rows, queries = integers(np.int8, (n, d), seed), integers(np.int16, (b, d), seed)
+    dots = np.empty((b, n), np.int32)
+    _native.scan_int8(rows, queries, dots, target)
+    np.testing.assert_array_equal(dots, queries.astype(np.int64) @ rows.astype(np.int64).T)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from softindex.errors import (
     StorageError,
 )
 from softindex.records import Stored
-from softindex.store import load, read_manifest, save, verify
+from softindex.store import files, load, read_manifest, save, verify
 from softindex.store.format import DTYPES, MANIFEST_NAME, padded_bytes
 
 SMALL = Stored(
@@ -410,3 +410,18 @@ def test_the_newest_set_aside_directory_is_loaded_when_a_save_was_cut_between_it
     save(saved, SMALL)
     assert_same(load(saved), SMALL)
     assert os.listdir(saved.parent) == ["index"]
+
+
+def test_a_save_that_ends_while_load_looks_beside_the_path_is_found(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aside = saved.parent / (".index.replaced-" + "0" * 32)
+    saved.rename(aside)
+
+    def too_late(target: str, state: str) -> list[str]:
+        if aside.exists():
+            aside.rename(saved)
+        return []
+
+    monkeypatch.setattr(files, "_siblings", too_late)
+    assert_same(load(saved), SMALL)

@@ -55,22 +55,22 @@ def outer_product(query: NDArray[Any]) -> Doubles:
     return np.outer(wide, wide)[np.triu_indices(len(wide))]
 
 
-def square_sums(dots: NDArray[Any]) -> Doubles:
-    """Sum of squares of each row: dots (k, r) to (k,)."""
-    wide = dots.astype(np.float64)
-    return (wide * wide).sum(axis=1)
+def square_sums(dots: NDArray[Any], scales: NDArray[Any]) -> Doubles:
+    """Sum of squares of each row, scaled: dots (k, r) and scales (k, r) to (k,)."""
+    wide = dots.astype(np.float64) * scales
+    return np.einsum("kr,kr->k", wide, wide)
 
 
 def quadratic(dispersion: Dispersion, query: NDArray[Any]) -> Doubles:
     """The estimate of q' S q in every cell: (k,)."""
     wide = query.astype(np.float64)
-    if dispersion.forms is None:
+    if dispersion.forms is None or dispersion.scales is None:
         raise ValueError("no dispersion is kept, so there is no form to evaluate.")
     if dispersion.kind == "full":
-        return np.maximum(scan(dispersion.forms, outer_product(query)), 0.0)
+        return np.maximum(scan(dispersion.forms, outer_product(query)) * dispersion.scales[:, 0], 0.0)
     assert dispersion.spread is not None
-    factors = dispersion.forms.astype(np.float64) @ wide
-    return square_sums(factors) + dispersion.spread.astype(np.float64) * (wide @ wide)
+    sums = square_sums(dispersion.forms.astype(np.float64) @ wide, dispersion.scales)
+    return sums + dispersion.spread.astype(np.float64) * (wide @ wide)
 
 
 def philox(key: int, low: int, high: int) -> list[int]:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softindex.errors import InputError
-from softindex.records import Floats, Integers, Partition
+from softindex.records import Doubles, Floats, Integers, Partition
 
-__all__ = ["order", "partition"]
+__all__ = ["ITERATIONS", "POINTS_PER_CENTROID", "order_by_cell", "partition"]
 
 Report = Callable[[str, int, int], None]
 
@@ -79,19 +79,19 @@ def partition(
         return Partition(np.zeros(n, dtype=np.int32), clusters)
     random = np.random.default_rng(seed)
     tell = report or _silent
-    # The number of OpenMP threads belongs to the calling thread: set in our workers, it changes nobody else's.
-    with ThreadPoolExecutor(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
-        frame, sample = _sample(vectors, clusters, random)
-        centroids = _train(sample, clusters, random, pool, iterations=iterations, report=tell)
-        del sample
-        assignment = np.empty(n, dtype=np.int32)
+    frame, sample = _sample(vectors, clusters, random)
+    with _workers(1, openmp_threads=threads) as pool:
+        centroids = pool.submit(_train, sample, clusters, random, iterations, tell).result()
+    del sample
+    assignment = np.empty(n, dtype=np.int32)
+    with _workers(threads, openmp_threads=1) as pool:
         for done in _assign(vectors, centroids, pool, frame=frame, labels=assignment):
-            tell("assigning items", done, n)
+            tell("assigning", done, n)
     _fill_empty_cells(vectors, assignment, clusters, frame)
     return Partition(assignment, clusters)
 
 
-def order(partition: Partition) -> tuple[Integers, Integers]:
+def order_by_cell(partition: Partition) -> tuple[Integers, Integers]:
     """The items cell by cell, those of one cell in their input order.
 
     Returns order (n,) int64 and offsets (clusters + 1,) int64: cell c holds items order[offsets[c]:offsets[c + 1]].
@@ -103,6 +103,11 @@ def order(partition: Partition) -> tuple[Integers, Integers]:
     narrow = partition.clusters <= 1 << 16
     keys = partition.assignment.astype(np.uint16) if narrow else partition.assignment
     return np.argsort(keys, kind="stable").astype(np.int64, copy=False), offsets
+
+
+def _workers(count: int, *, openmp_threads: int) -> ThreadPoolExecutor:
+    # The number of OpenMP threads belongs to the thread that sets it: set in our workers, it changes nobody else's.
+    return ThreadPoolExecutor(count, initializer=faiss.omp_set_num_threads, initargs=(openmp_threads,))
 
 
 def _silent(stage: str, done: int, total: int) -> None:
@@ -124,38 +129,23 @@ def _sample(vectors: NDArray[Any], clusters: int, random: np.random.Generator) -
     return _Frame(scale, centre), sample
 
 
-def _train(
-    sample: Floats,
-    clusters: int,
-    random: np.random.Generator,
-    pool: ThreadPoolExecutor,
-    *,
-    iterations: int,
-    report: Report,
-) -> Floats:
-    """Lloyd's iterations from random items; returns centroids (clusters, d) float32.
-
-    A centroid that lost its items moves onto an item drawn in proportion to its squared distance, as k-means++ does.
-    """
+def _train(sample: Floats, clusters: int, random: np.random.Generator, iterations: int, report: Report) -> Floats:
+    """faiss's k-means on sample (s, d), from random items; returns centroids (clusters, d) float32."""
     centroids = sample[np.sort(random.choice(len(sample), clusters, replace=False))]
-    labels = np.full(len(sample), -1, dtype=np.int32)
-    squares = np.empty(len(sample), dtype=np.float32)
     for iteration in range(iterations):
-        before = labels.copy()
-        for _ in _assign(sample, centroids, pool, labels=labels, squares=squares):
-            pass
-        empty = _update(sample, labels, centroids, pool)
-        if empty.size:
-            distance = np.maximum(squares, 0).astype(np.float64)
-            moved = empty[: np.count_nonzero(distance)]
-            if moved.size:
-                far = random.choice(len(sample), moved.size, replace=False, p=distance / distance.sum())
-                centroids[moved] = sample[far]
-        elif np.array_equal(before, labels):
-            report("training centroids", iterations, iterations)
-            break
-        report("training centroids", iteration + 1, iterations)
-    return centroids
+        # One iteration at a time, warm-started, is what faiss does inside, and lets us tell how far we are.
+        step = faiss.Kmeans(
+            sample.shape[1],
+            clusters,
+            niter=1,
+            seed=1,
+            min_points_per_centroid=1,
+            max_points_per_centroid=POINTS_PER_CENTROID,
+        )
+        step.train(sample, init_centroids=centroids)
+        centroids = step.centroids
+        report("clustering", iteration + 1, iterations)
+    return np.ascontiguousarray(centroids)
 
 
 def _assign(
@@ -164,52 +154,29 @@ def _assign(
     pool: ThreadPoolExecutor,
     *,
     labels: NDArray[np.int32],
-    frame: _Frame | None = None,
-    squares: Floats | None = None,
+    frame: _Frame,
 ) -> Iterator[int]:
-    """Write the nearest centroid of each item into `labels`, block by block; yields how many items are done.
-
-    vectors are framed already where no frame is given; `squares` receives the squared distances.
-    """
-    n, d = vectors.shape
+    """Write the nearest centroid of each item into `labels`, block by block; yields how many items are done."""
+    n, d = len(vectors), vectors.shape[1]
     index = faiss.IndexFlatL2(d)
     index.add(centroids)
     step = min(BLOCK_ROWS, max(256, BLOCK_ELEMENTS // d))
 
     def work(start: int) -> int:
         rows = vectors[start : start + step]
-        distances, nearest = index.search(frame(rows) if frame else rows, 1)
+        _, nearest = index.search(frame(rows), 1)
         # An item 1e19 times longer than all sampled ones overflows and has no nearest centroid; any cell will do.
         labels[start : start + step] = np.maximum(nearest[:, 0], 0)
-        if squares is not None:
-            squares[start : start + step] = distances[:, 0]
         return min(start + step, n)
 
     yield from pool.map(work, range(0, n, step))
-
-
-def _update(sample: Floats, labels: NDArray[np.int32], centroids: Floats, pool: ThreadPoolExecutor) -> Integers:
-    """Move each centroid to the mean of its items; returns the cells (e,) int64 that have none."""
-    rows, offsets = order(Partition(labels, len(centroids)))
-
-    def work(cells: range) -> None:
-        for cell in cells:
-            members = rows[offsets[cell] : offsets[cell + 1]]
-            if members.size:
-                centroids[cell] = sample.take(members, axis=0).mean(axis=0)
-
-    step = 64
-    starts = range(0, len(centroids), step)
-    for _ in pool.map(work, [range(start, min(start + step, len(centroids))) for start in starts]):
-        pass
-    return np.flatnonzero(np.diff(offsets) == 0)
 
 
 def _fill_empty_cells(vectors: NDArray[Any], assignment: NDArray[np.int32], clusters: int, frame: _Frame) -> None:
     """Give each empty cell the far part of one of the largest cells, in place, as long as any can be split."""
     whole = np.zeros(clusters, dtype=bool)
     for _ in range(SPLIT_ROUNDS):
-        rows, offsets = order(Partition(assignment, clusters))
+        rows, offsets = order_by_cell(Partition(assignment, clusters))
         sizes = np.diff(offsets)
         empty = np.flatnonzero(sizes == 0)
         candidates = np.flatnonzero((sizes > 1) & ~whole)
@@ -234,7 +201,8 @@ def _far_part(vectors: NDArray[Any], members: Integers, frame: _Frame) -> Intege
     return members[nearer] if not nearer.all() else members[:0]
 
 
-def _squares(rows: Floats, point: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+def _squares(rows: Floats, point: NDArray[np.floating[Any]]) -> Doubles:
     """Squared distances (m,) float64 of rows (m, d) from a point (d,)."""
     difference = rows - point.astype(np.float64)
-    return np.einsum("md,md->m", difference, difference)
+    squares: Doubles = np.einsum("md,md->m", difference, difference)
+    return squares

@@ -1,0 +1,56 @@
+// Dot products of one query, or of four, with rows of 8-bit integers, in integer arithmetic.
+#include "simd.h"
+
+namespace softindex {
+namespace SOFTINDEX_TARGET {
+namespace {
+
+// Integers add up to the same sum in any order, so each target may add as suits it.
+SOFTINDEX_INLINE int32_t dot(const int8_t* __restrict row, const int16_t* __restrict query, int64_t length) {
+  int32_t total = 0;
+  for (int64_t j = 0; j < length; ++j) total += (int32_t)(int16_t)row[j] * (int32_t)query[j];
+  return total;
+}
+
+#ifdef __AVX2__
+// Sixteen products in two instructions: widen the row to 16 bits, multiply and add neighbours.
+SOFTINDEX_INLINE __m256i add_products(__m256i total, const int8_t* row, __m256i query) {
+  const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)row));
+  return _mm256_add_epi32(total, _mm256_madd_epi16(wide, query));
+}
+
+SOFTINDEX_INLINE void dot4(const int8_t* row, int64_t d, const int16_t* query, int64_t width_d, int32_t* dots) {
+  __m256i a = _mm256_setzero_si256(), b = a, c = a, e = a;
+  for (int64_t j = 0; j < width_d; j += lanes) {
+    const __m256i part = _mm256_loadu_si256((const __m256i*)(query + j));
+    a = add_products(a, row + j, part);
+    b = add_products(b, row + d + j, part);
+    c = add_products(c, row + 2 * d + j, part);
+    e = add_products(e, row + 3 * d + j, part);
+  }
+  const __m256i all = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, e));
+  const __m128i sums = _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+  _mm_storeu_si128((__m128i*)dots, sums);
+}
+#else
+SOFTINDEX_INLINE void dot4(const int8_t* row, int64_t d, const int16_t* query, int64_t width_d, int32_t* dots) {
+  for (int r = 0; r < 4; ++r) dots[r] = dot(row + r * d, query, width_d);
+}
+#endif
+
+}  // namespace
+
+// queries (count, padded(d)), padded with zeros and so small that no sum overflows 32 bits.
+void scan_int8(Matrix<int8_t> rows, const int16_t* queries, int64_t count, int32_t* dots, int64_t stride) {
+  const int64_t d = rows.d, width_d = (d + lanes - 1) / lanes * lanes;
+  int64_t i = 0;
+  // Within the matrix whole lanes may be read past the end of a row, as the query is zero there.
+  for (; i + 4 <= rows.count && rows.first + (i + 3) * d + width_d <= rows.limit; i += 4)
+    for (int64_t g = 0; g < count; ++g)
+      dot4(rows.first + i * d, d, queries + g * width_d, width_d, dots + g * stride + i);
+  for (; i < rows.count; ++i)
+    for (int64_t g = 0; g < count; ++g) dots[g * stride + i] = dot(rows.first + i * d, queries + g * width_d, d);
+}
+
+}  // namespace SOFTINDEX_TARGET
+}  // namespace softindex

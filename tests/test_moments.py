@@ -1,0 +1,255 @@
+"""Moments equal float64 brute force, and what is called a bound is one, for the stored float32 numbers."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import softindex.moments as module
+from softindex.moments import measure
+
+
+def offsets_of(sizes):
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def normal(n, d, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d)).astype(np.float32)
+
+
+def take(vectors, sizes, dispersion, log_bias=None, threads=2):
+    return measure(vectors, offsets_of(sizes), log_bias=log_bias, dispersion=dispersion, threads=threads)
+
+
+def truth(items, log_bias=None):
+    """Mean (d,) and covariance (d, d) of one cell in extended precision."""
+    items = items.astype(np.longdouble)
+    bias = np.zeros(len(items)) if log_bias is None else log_bias
+    weights = np.exp(bias.astype(np.longdouble) - bias.max())
+    weights /= weights.sum()
+    mean = weights @ items
+    centred = (items - mean) * np.sqrt(weights)[:, None]
+    return mean.astype(np.float64), (centred.T @ centred).astype(np.float64)
+
+
+def estimate(dispersion, cell, queries):
+    """The quadratic form that the stored numbers stand for; queries (b, d) float64, returns (b,)."""
+    forms = dispersion.forms[cell].astype(np.float64)
+    if dispersion.kind == "full":
+        upper = np.triu_indices(queries.shape[1])
+        return (queries[:, upper[0]] * queries[:, upper[1]]) @ forms
+    return ((queries @ forms.T) ** 2).sum(axis=1) + float(dispersion.spread[cell]) * (queries**2).sum(axis=1)
+
+
+def hard_queries(covariance, seed=0):
+    """Eigenvectors, nearly eigenvectors, axes and random directions, all of length one."""
+    random, d = np.random.default_rng(seed), len(covariance)
+    vectors = np.linalg.eigh(covariance)[1].T
+    near = vectors + 1e-4 * random.standard_normal((d, d))
+    pairs = vectors + vectors[random.permutation(d)]
+    rows = np.concatenate([vectors, near, pairs, np.eye(d), random.standard_normal((50, d))])
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
+
+
+def check_cell(moments, cell, items, log_bias=None):
+    """Every statement made about one cell."""
+    mean, covariance = truth(items, log_bias)
+    members, stored = items.astype(np.longdouble), moments.means[cell].astype(np.longdouble)
+    lengths = np.sqrt((members**2).sum(axis=1))
+    assert np.sqrt(((members - stored) ** 2).sum(axis=1)).max() <= moments.radii[cell]
+    assert moments.norm_min[cell] <= lengths.min()
+    assert lengths.max() <= moments.norm_max[cell]
+    np.testing.assert_allclose(moments.means[cell], mean, rtol=2e-7, atol=1e-6 * float(lengths.max()))
+    if moments.dispersion.kind == "none":
+        return
+    queries = hard_queries(covariance)
+    form = np.einsum("bi,ij,bj->b", queries, covariance, queries)
+    bound = estimate(moments.dispersion, cell, queries) + float(moments.dispersion.excess[cell])
+    # The test's own arithmetic rounds; it forgives 1e-13 of the trace, far below the float32 rounding it looks for.
+    assert np.all(form <= bound + 1e-13 * np.trace(covariance))
+
+
+SIZES = [40, 0, 1, 7, 300, 2, 1, 0, 12, 90]
+
+
+@pytest.mark.parametrize("dispersion", ["none", "full", 1, 3, 8, 12])
+@pytest.mark.parametrize("biased", [False, True])
+def test_every_statement_about_every_cell_holds(dispersion, biased):
+    vectors = normal(sum(SIZES), 12) + np.float32(0.5)
+    bias = 3 * normal(sum(SIZES), 1, seed=1)[:, 0] if biased else None
+    moments, offsets = take(vectors, SIZES, dispersion, bias), offsets_of(SIZES)
+    for cell, size in enumerate(SIZES):
+        rows = slice(offsets[cell], offsets[cell + 1])
+        if size:
+            check_cell(moments, cell, vectors[rows], None if bias is None else bias[rows])
+
+
+def test_sizes_and_largest_biases_are_kept():
+    bias = normal(sum(SIZES), 1)[:, 0]
+    offsets = offsets_of(SIZES)
+    plain, biased = (take(normal(sum(SIZES), 3), SIZES, "none", given) for given in (None, bias))
+    filled = np.flatnonzero(SIZES)
+    np.testing.assert_allclose(plain.log_sizes[filled], np.log(np.array(SIZES)[filled]), rtol=1e-15)
+    assert plain.bias_max is None
+    for cell in filled:
+        inside = bias[offsets[cell] : offsets[cell + 1]]
+        assert biased.bias_max[cell] == inside.max()
+        assert biased.log_sizes[cell] == pytest.approx(np.logaddexp.reduce(inside.astype(np.float64)), abs=1e-12)
+
+
+def test_an_empty_cell_has_no_mass_and_no_extent():
+    moments = take(normal(5, 3), [0, 5, 0], 2)
+    for cell in (0, 2):
+        assert moments.log_sizes[cell] == -np.inf
+        assert not moments.means[cell].any()
+        assert not moments.dispersion.forms[cell].any()
+        assert moments.radii[cell] == moments.dispersion.spread[cell] == 0
+
+
+def test_a_cell_of_one_item_is_the_item_itself():
+    vectors = normal(6, 4)
+    moments = take(vectors, [1] * 6, 2, log_bias=normal(6, 1)[:, 0])
+    assert np.array_equal(moments.means, vectors)
+    assert not moments.radii.any()
+    assert not moments.dispersion.forms.any()
+    assert not moments.dispersion.spread.any()
+    assert np.array_equal(moments.log_sizes, normal(6, 1)[:, 0])
+
+
+@pytest.mark.parametrize("dispersion", ["full", 2, 5])
+def test_an_item_of_bias_log_2_counts_as_two_copies_of_it(dispersion):
+    vectors = normal(9, 5)
+    bias = np.zeros(9, np.float32)
+    bias[[2, 6]] = np.log(2)
+    once = take(vectors, [9], dispersion, bias)
+    twice = take(np.concatenate([vectors, vectors[[2, 6]]]), [11], dispersion)
+    np.testing.assert_allclose(once.means, twice.means, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(once.log_sizes, twice.log_sizes, rtol=1e-7)
+    queries = normal(20, 5, seed=1).astype(np.float64)
+    np.testing.assert_allclose(estimate(once.dispersion, 0, queries), estimate(twice.dispersion, 0, queries), rtol=1e-5)
+
+
+def test_a_common_bias_changes_sizes_only():
+    vectors, bias = normal(60, 5), normal(60, 1, seed=1)[:, 0]
+    low, high = (take(vectors, [20, 40], 3, bias + np.float32(shift)) for shift in (0, 4096))
+    np.testing.assert_allclose(high.means, low.means, atol=2e-3)
+    np.testing.assert_allclose(high.log_sizes - low.log_sizes, 4096, atol=1e-3)
+
+
+def test_extreme_biases_neither_overflow_nor_break_the_bounds():
+    vectors = normal(50, 4)
+    for bias in (np.linspace(-3e4, 3e4, 50), np.full(50, -1e30), np.full(50, 1e30)):
+        check_cell(take(vectors, [50], 2, bias.astype(np.float32)), 0, vectors, bias.astype(np.float32))
+
+
+def test_the_packed_full_form_is_the_covariance():
+    vectors, queries = normal(80, 7), normal(30, 7, seed=1).astype(np.float64)
+    moments = take(vectors, [80], "full")
+    assert moments.dispersion.forms.shape == (1, 7 * 8 // 2)
+    _, covariance = truth(vectors)
+    expected = np.einsum("bi,ij,bj->b", queries, covariance, queries)
+    np.testing.assert_allclose(estimate(moments.dispersion, 0, queries), expected, rtol=1e-6)
+    assert moments.dispersion.excess[0] < 1e-6 * np.trace(covariance)
+
+
+@pytest.mark.parametrize("size", [5, 80])
+def test_a_rank_of_all_dimensions_is_the_full_form(size):
+    vectors, queries = normal(size, 7), normal(30, 7, seed=1).astype(np.float64)
+    full, rank = (take(vectors, [size], dispersion).dispersion for dispersion in ("full", 7))
+    np.testing.assert_allclose(estimate(rank, 0, queries), estimate(full, 0, queries), rtol=1e-5, atol=1e-7)
+    assert rank.spread[0] == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize(("size", "d"), [(400, 30), (20, 30), (400, 300), (350, 400), (900, 280)])
+def test_leading_eigenpairs_are_kept_and_the_rest_of_the_trace_is_spread_evenly(size, d):
+    scale = (1 + np.arange(d, dtype=np.float32)) ** -0.7
+    vectors = normal(size, d) * scale
+    moments = take(vectors, [size], 4)
+    _, covariance = truth(vectors)
+    values, directions = np.linalg.eigh(covariance)
+    values, directions = values[::-1], directions[:, ::-1].T
+    spread = values[4:].sum() / (d - 4)
+    assert moments.dispersion.spread[0] == pytest.approx(spread, rel=0.01)
+    np.testing.assert_allclose(estimate(moments.dispersion, 0, directions[:4]), values[:4], rtol=0.02)
+    check_cell(moments, 0, vectors)
+    # Useful as well as true: not far above the largest eigenvalue left out.
+    assert moments.dispersion.spread[0] + moments.dispersion.excess[0] < 2 * values[4] + 1e-5 * values[0]
+
+
+CASES = {
+    "identical": np.full((30, 6), 0.1, np.float32),
+    "zero": np.zeros((30, 6), np.float32),
+    "two points": np.repeat(normal(2, 6), 15, axis=0),
+    "collinear": np.outer(np.linspace(-1, 1, 30), normal(1, 6)).astype(np.float32),
+    "coplanar": normal(30, 2) @ normal(2, 6, seed=1),
+    "tight far away": np.nextafter(np.float32(1000), np.float32(0)) + np.float32(6e-5) * (normal(30, 6) > 0),
+    "one outlier": np.concatenate([1e-6 * normal(29, 6), np.full((1, 6), 1e6)]).astype(np.float32),
+    "norms of 1e10": np.float32(1e10) * normal(30, 6),
+    "norms of 1e-20": np.float32(1e-20) * normal(30, 6),
+    "denormal": np.float32(1e-40) * normal(30, 6),
+    "one dimension": normal(30, 1),
+    "two items": normal(2, 6),
+    "fewer items than dimensions": normal(5, 40),
+    "isotropic": np.concatenate([np.eye(6), -np.eye(6)]).astype(np.float32),
+    "equal eigenvalues cut by the rank": np.concatenate([np.eye(40), -np.eye(40)]).astype(np.float32),
+    "large and flat": normal(700, 300),
+    "large Gram matrix and flat": normal(300, 500),
+    "large and one direction": np.outer(normal(600, 1), normal(1, 300)).astype(np.float32),
+    "large and identical": np.full((300, 300), 0.3, np.float32),
+    "few items, one outlier": np.concatenate([normal(299, 400), 1e4 * np.ones((1, 400))]).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("dispersion", ["none", "full", 1, 4, 8])
+@pytest.mark.parametrize("name", CASES)
+def test_bounds_hold_for_hostile_cells(name, dispersion):
+    check_cell(take(CASES[name], [len(CASES[name])], dispersion), 0, CASES[name])
+
+
+def test_a_cell_read_in_blocks_has_the_moments_of_the_cell_read_whole(monkeypatch):
+    vectors, bias = normal(1000, 6), normal(1000, 1, seed=1)[:, 0]
+    whole = take(vectors, [600, 1, 399], 3, bias)
+    monkeypatch.setattr(module, "BLOCK_VALUES", 6 * 64)
+    blocks = take(vectors, [600, 1, 399], 3, bias)
+    np.testing.assert_allclose(blocks.means, whole.means, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(blocks.dispersion.spread, whole.dispersion.spread, rtol=1e-5)
+    np.testing.assert_allclose(blocks.radii, whole.radii, rtol=1e-6)
+    check_cell(blocks, 0, vectors[:600], bias[:600])
+    check_cell(blocks, 2, vectors[601:], bias[601:])
+
+
+def test_threads_and_a_memmap_change_nothing(tmp_path):
+    vectors = normal(sum(SIZES), 12)
+    np.save(tmp_path / "vectors.npy", vectors)
+    mapped = np.load(tmp_path / "vectors.npy", mmap_mode="r")
+    one, many = take(vectors, SIZES, 3, threads=1), take(mapped, SIZES, 3, threads=3)
+    assert np.array_equal(one.means, many.means)
+    assert np.array_equal(one.radii, many.radii)
+    assert np.array_equal(one.dispersion.excess, many.dispersion.excess)
+
+
+def test_progress_reaches_its_total():
+    calls = []
+    measure(
+        normal(400, 4),
+        offsets_of([4] * 100),
+        log_bias=None,
+        dispersion=2,
+        threads=2,
+        report=lambda *call: calls.append(call),
+    )
+    done = [done for _, done, _ in calls]
+    assert done == sorted(done)
+    assert calls[-1][1] == calls[-1][2]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 9), st.integers(1, 10), st.integers(-30, 30), st.integers(0, 2**32))
+def test_bounds_hold_for_any_small_cell(size, d, rank, exponent, seed):
+    random = np.random.default_rng(seed)
+    scale = 2.0 ** (exponent + 3 * random.standard_normal(d))
+    shift = 2.0**exponent * random.standard_normal(d)
+    vectors = (random.integers(-3, 4, (size, d)) * scale + shift).astype(np.float32)
+    bias = (5 * random.standard_normal(size)).astype(np.float32)
+    check_cell(take(vectors, [size], min(rank, d), bias, threads=1), 0, vectors, bias)
+    check_cell(take(vectors, [size], "full", threads=1), 0, vectors)

@@ -1,0 +1,182 @@
+"""Every item gets one cell, its nearest; the same seed gives the same cells; nothing is printed."""
+
+import faiss
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from softindex.errors import InputError
+from softindex.partition import order_by_cell, partition
+from softindex.records import Partition
+
+
+def normal(n, d, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d)).astype(np.float32)
+
+
+def sizes_of(parts):
+    return np.bincount(parts.assignment, minlength=parts.clusters)
+
+
+def test_every_item_is_assigned_to_a_cell_and_no_cell_is_empty():
+    parts = partition(normal(5000, 8), 70, seed=0, threads=2)
+    assert parts.assignment.shape == (5000,)
+    assert parts.assignment.dtype == np.int32
+    assert parts.clusters == 70
+    assert parts.assignment.min() >= 0
+    assert parts.assignment.max() < 70
+    assert sizes_of(parts).min() > 0
+
+
+def test_the_same_seed_gives_the_same_cells_and_another_seed_gives_others():
+    vectors = normal(4000, 8)
+    first = partition(vectors, 60, seed=1, threads=2)
+    assert np.array_equal(first.assignment, partition(vectors, 60, seed=1, threads=2).assignment)
+    assert not np.array_equal(first.assignment, partition(vectors, 60, seed=2, threads=2).assignment)
+
+
+def test_the_number_of_threads_changes_neither_the_cells_nor_the_callers_openmp_setting():
+    vectors, before = normal(20_000, 16), faiss.omp_get_max_threads()
+    one, three = (partition(vectors, 141, seed=0, threads=threads) for threads in (1, 3))
+    assert np.array_equal(one.assignment, three.assignment)
+    assert faiss.omp_get_max_threads() == before
+
+
+def test_almost_every_item_is_in_the_cell_of_the_nearest_mean():
+    # Centroids move a little less at each iteration, so the means of the final cells lag by a few border items.
+    vectors = normal(5000, 6)
+    parts = partition(vectors, 50, seed=0, threads=2, iterations=60)
+    means = np.stack([vectors[parts.assignment == cell].mean(axis=0) for cell in range(50)])
+    squares = ((vectors[:, None].astype(np.float64) - means) ** 2).sum(axis=2)
+    assert np.mean(squares.argmin(axis=1) == parts.assignment) > 0.97
+
+
+def test_more_iterations_never_leave_a_worse_partition_than_random_centroids():
+    vectors = normal(4000, 10)
+
+    def objective(iterations):
+        parts = partition(vectors, 64, seed=0, threads=2, iterations=iterations)
+        cells = [vectors[parts.assignment == cell].astype(np.float64) for cell in range(64)]
+        return sum(((cell - cell.mean(axis=0)) ** 2).sum() for cell in cells if len(cell))
+
+    assert objective(10) < objective(1)
+
+
+def test_separated_groups_are_found():
+    groups = np.repeat(np.arange(4), 200)
+    vectors = (100 * np.eye(4)[groups] + normal(800, 4)).astype(np.float32)
+    best = max(
+        len({(group, cell) for group, cell in zip(groups, parts.assignment, strict=True)}) == 4
+        for parts in (partition(vectors, 4, seed=seed, threads=1) for seed in range(8))
+    )
+    assert best
+
+
+def test_a_common_offset_and_a_common_factor_do_not_change_the_cells():
+    # Small integers, so that shifting and scaling by powers of two is exact in float32.
+    vectors = np.random.default_rng(0).integers(-8, 9, (3000, 6)).astype(np.float32)
+    plain = partition(vectors, 40, seed=0, threads=1).assignment
+    assert np.array_equal(plain, partition(vectors * np.float32(2.0**90), 40, seed=0, threads=1).assignment)
+    assert np.array_equal(plain, partition(vectors * np.float32(2.0**-90), 40, seed=0, threads=1).assignment)
+    far = partition(vectors + np.float32(4096), 40, seed=0, threads=1)
+    assert sizes_of(far).max() < 10 * 3000 / 40
+
+
+@pytest.mark.parametrize("clusters", [1, 2, 7, 19, 20])
+def test_any_number_of_clusters_up_to_the_number_of_items_is_served(clusters):
+    parts = partition(normal(20, 3), clusters, seed=0, threads=1)
+    assert sizes_of(parts).sum() == 20
+    assert sizes_of(parts).min() > 0
+
+
+def test_one_cell_per_item_when_there_are_as_many_cells_as_items():
+    parts = partition(normal(30, 3), 30, seed=0, threads=1)
+    assert np.array_equal(np.sort(parts.assignment), np.arange(30))
+
+
+def test_more_clusters_than_items_are_refused_with_what_to_ask_instead():
+    with pytest.raises(InputError, match="11 clusters were asked of 10 items; ask for at most 10"):
+        partition(normal(10, 3), 11, seed=0, threads=1)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.1, 3e38, 1e-45])
+def test_identical_vectors_share_one_cell_and_leave_the_others_empty(value):
+    parts = partition(np.full((500, 5), value, np.float32), 20, seed=0, threads=2)
+    assert np.count_nonzero(sizes_of(parts)) == 1
+
+
+def test_cells_stay_empty_only_where_there_are_too_few_distinct_vectors():
+    vectors = normal(10, 4)[np.random.default_rng(0).integers(0, 10, 2000)]
+    parts = partition(vectors, 64, seed=0, threads=2)
+    assert np.count_nonzero(sizes_of(parts)) == 10
+    half = np.where(np.random.default_rng(1).random((2000, 1)) < 0.5, 0, normal(2000, 4)).astype(np.float32)
+    assert sizes_of(partition(half, 400, seed=0, threads=2)).min() > 0
+
+
+def test_equal_vectors_are_always_in_one_cell_unless_an_empty_cell_had_to_be_filled():
+    vectors = np.repeat(normal(400, 5), 5, axis=0)
+    cells = partition(vectors, 20, seed=0, threads=2).assignment.reshape(400, 5)
+    assert np.all(cells == cells[:, :1])
+
+
+@pytest.mark.parametrize(("n", "d", "clusters"), [(1000, 1, 32), (300, 4096, 17), (101, 3, 100), (1, 1, 1), (2, 1, 1)])
+def test_extreme_shapes_are_served(n, d, clusters):
+    assert sizes_of(partition(normal(n, d), clusters, seed=0, threads=2)).sum() == n
+
+
+def test_float16_gives_the_cells_of_the_same_numbers_in_float32():
+    vectors = normal(3000, 8).astype(np.float16)
+    half = partition(vectors, 50, seed=0, threads=1)
+    assert np.array_equal(half.assignment, partition(vectors.astype(np.float32), 50, seed=0, threads=1).assignment)
+
+
+def test_a_memmap_and_a_strided_view_give_the_cells_of_the_array(tmp_path):
+    vectors = normal(3000, 8)
+    np.save(tmp_path / "vectors.npy", vectors)
+    expected = partition(vectors, 50, seed=0, threads=1).assignment
+    mapped = np.load(tmp_path / "vectors.npy", mmap_mode="r")
+    assert np.array_equal(expected, partition(mapped, 50, seed=0, threads=1).assignment)
+    wide = np.repeat(vectors, 2, axis=1)
+    assert np.array_equal(expected, partition(wide[:, ::2], 50, seed=0, threads=1).assignment)
+
+
+def test_nothing_is_printed_even_with_few_points_a_centroid(capfd):
+    partition(normal(120, 4), 100, seed=0, threads=1)
+    partition(np.zeros((50, 4), np.float32), 49, seed=0, threads=2)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_progress_is_reported_in_stages_that_reach_their_total():
+    calls = []
+    partition(normal(9000, 4), 40, seed=0, threads=2, report=lambda *call: calls.append(call))
+    stages = list(dict.fromkeys(stage for stage, _, _ in calls))
+    assert len(stages) == 2
+    for stage in stages:
+        done = [done for name, done, _ in calls if name == stage]
+        total = {total for name, _, total in calls if name == stage}
+        assert done == sorted(done)
+        assert total == {done[-1]}
+
+
+@given(st.lists(st.integers(0, 6), max_size=200), st.booleans())
+def test_order_lists_each_cell_in_turn_and_its_items_in_input_order(cells, many):
+    clusters = 70_000 if many else 7
+    order, offsets = order_by_cell(Partition(np.array(cells, np.int32), clusters))
+    assert order.dtype == offsets.dtype == np.int64
+    assert offsets.shape == (clusters + 1,)
+    for cell in range(7):
+        members = order[offsets[cell] : offsets[cell + 1]].tolist()
+        assert members == [item for item, owner in enumerate(cells) if owner == cell]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 5), st.integers(1, 9), st.integers(0, 2**32))
+def test_any_small_input_is_partitioned(n, d, levels, seed):
+    random = np.random.default_rng(seed)
+    vectors = random.integers(0, levels, (n, d)).astype(np.float32)
+    clusters = int(random.integers(1, n + 1))
+    parts = partition(vectors, clusters, seed=seed, threads=1, iterations=3)
+    occupied = np.count_nonzero(sizes_of(parts))
+    assert sizes_of(parts).sum() == n
+    assert occupied >= min(clusters, len(np.unique(vectors, axis=0)))
