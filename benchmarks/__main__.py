@@ -6,7 +6,7 @@ import os
 # One thread for the peers' BLAS, set before NumPy loads it: one-thread rows compare one thread with one thread.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from benchmarks import build, draws, large, report  # noqa: E402
+from benchmarks import build, draws, large, report
 
 SECTIONS = {"draws": draws.run, "threads": draws.run_threads, "build": build.run, "large": large.run}
 

@@ -156,11 +156,11 @@ def id_map(ids: Ids | None, order: NDArray[np.int64]) -> IdMap:
         positions = np.empty(count, dtype=narrow)
         positions[order] = np.arange(count, dtype=narrow)
         return RowIds(order.astype(narrow), positions)
-    placed = ids[order]
-    if placed.dtype.kind == "i":
+    if ids.dtype.kind == "i":
+        placed = ids[order].astype(np.int64, copy=False)
         ranks = np.argsort(placed, kind="stable")
         return IntegerIds(placed, placed[ranks], ranks.astype(narrow))
-    text, ends = _encode(placed.tolist())
+    text, ends = _encode(ids[order].tolist())
     hashes = _hash_texts(text, ends)
     ranks = np.argsort(hashes, kind="stable")
     return StringIds(text, ends, hashes[ranks], ranks.astype(narrow))

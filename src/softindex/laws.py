@@ -79,4 +79,4 @@ def log_partition_slack(
     longest = float(moments.norm_max.max())
     dots = rounding(queries.shape[1]) * norms * longest / temperature
     bias = 0.0 if log_bias is None else 8 * unit * max(float(log_bias.max()), -float(log_bias.min()))
-    return dots + bias + (4 * 87 + 32) * unit + 1e-15 * np.abs(value)
+    return np.asarray(dots + bias + (4 * 87 + 32) * unit + 1e-15 * np.abs(value))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from softindex.errors import InputError
 from softindex.records import Dispersion, Doubles, Floats, Moments
@@ -77,7 +78,9 @@ def measure(
             results, cell, _Members(vectors, int(offsets[cell]), int(offsets[cell + 1]), log_bias), dispersion
         )
 
-    with ThreadPoolExecutor(max_workers=threads) as pool:
+    # One BLAS thread each: a cell's products are too small to share, and BLAS threads that wait for each other make
+    # this forty times slower on a busy machine.
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=threads) as pool:
         for done, _ in enumerate(pool.map(one, cells.tolist()), 1):
             if report is not None and (done % 64 == 0 or done == len(cells)):
                 report("measuring", done, len(cells))

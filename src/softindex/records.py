@@ -75,7 +75,7 @@ class Dispersion:
 
     kind: str
     rank: int = 0
-    forms: NDArray[np.int16] | NDArray[np.int8] | None = None
+    forms: NDArray[Any] | None = None
     scales: Floats | None = None
     spread: Floats | None = None
     excess: Floats | None = None

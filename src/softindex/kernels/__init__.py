@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from softindex.kernels import _native
-from softindex.kernels._native import Engine
 
 __all__ = ["Engine", "hash_strings", "preferred_target", "rounding"]
 
+Engine = _native.Engine
 hash_strings = _native.hash_strings
 rounding = _native.rounding
 

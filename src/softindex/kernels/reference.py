@@ -58,7 +58,7 @@ def outer_product(query: NDArray[Any]) -> Doubles:
 def square_sums(dots: NDArray[Any], scales: NDArray[Any]) -> Doubles:
     """Sum of squares of each row, scaled: dots (k, r) and scales (k, r) to (k,)."""
     wide = dots.astype(np.float64) * scales
-    return np.einsum("kr,kr->k", wide, wide)
+    return np.asarray(np.einsum("kr,kr->k", wide, wide))
 
 
 def quadratic(dispersion: Dispersion, query: NDArray[Any]) -> Doubles:
@@ -126,7 +126,7 @@ def estimated_masses(
     masses = scan(moments.means, query) / temperature + offset
     if dispersion:
         masses = masses + quadratic(moments.dispersion, query) / (2.0 * temperature**2)
-    return masses
+    return np.asarray(masses)
 
 
 def law_log_prob(log_masses: NDArray[Any], true_masses: NDArray[Any], item_logits: list[NDArray[Any]]) -> Doubles:

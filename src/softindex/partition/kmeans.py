@@ -79,12 +79,14 @@ def partition(
         return Partition(np.zeros(n, dtype=np.int32), clusters)
     random = np.random.default_rng(seed)
     tell = report or _silent
-    frame, sample = _sample(vectors, clusters, random)
-    with _workers(1, openmp_threads=threads) as pool:
-        centroids = pool.submit(_train, sample, clusters, random, iterations, tell).result()
-    del sample
-    assignment = np.empty(n, dtype=np.int32)
-    with _workers(threads, openmp_threads=1) as pool:
+    # The number of OpenMP threads belongs to the thread that sets it: set in our workers, it changes nobody else's.
+    # One each, and the blocks shared out among workers: OpenMP's own threads spin when others want the cores, and a
+    # second one made training four times slower on a busy machine.
+    with ThreadPoolExecutor(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
+        frame, sample = _sample(vectors, clusters, random)
+        centroids = _train(sample, clusters, random, pool, iterations=iterations, report=tell)
+        del sample
+        assignment = np.empty(n, dtype=np.int32)
         for done in _assign(vectors, centroids, pool, frame=frame, labels=assignment):
             tell("assigning", done, n)
     _fill_empty_cells(vectors, assignment, clusters, frame)
@@ -103,11 +105,6 @@ def order_by_cell(partition: Partition) -> tuple[Integers, Integers]:
     narrow = partition.clusters <= 1 << 16
     keys = partition.assignment.astype(np.uint16) if narrow else partition.assignment
     return np.argsort(keys, kind="stable").astype(np.int64, copy=False), offsets
-
-
-def _workers(count: int, *, openmp_threads: int) -> ThreadPoolExecutor:
-    # The number of OpenMP threads belongs to the thread that sets it: set in our workers, it changes nobody else's.
-    return ThreadPoolExecutor(count, initializer=faiss.omp_set_num_threads, initargs=(openmp_threads,))
 
 
 def _silent(stage: str, done: int, total: int) -> None:
@@ -129,23 +126,38 @@ def _sample(vectors: NDArray[Any], clusters: int, random: np.random.Generator) -
     return _Frame(scale, centre), sample
 
 
-def _train(sample: Floats, clusters: int, random: np.random.Generator, iterations: int, report: Report) -> Floats:
-    """faiss's k-means on sample (s, d), from random items; returns centroids (clusters, d) float32."""
+def _train(
+    sample: Floats,
+    clusters: int,
+    random: np.random.Generator,
+    pool: ThreadPoolExecutor,
+    *,
+    iterations: int,
+    report: Report,
+) -> Floats:
+    """Lloyd's iterations from random items; returns centroids (clusters, d) float32.
+
+    A centroid that lost its items moves onto an item drawn in proportion to its squared distance, as k-means++ does.
+    """
     centroids = sample[np.sort(random.choice(len(sample), clusters, replace=False))]
+    labels = np.full(len(sample), -1, dtype=np.int32)
+    squares = np.empty(len(sample), dtype=np.float32)
     for iteration in range(iterations):
-        # One iteration at a time, warm-started, is what faiss does inside, and lets us tell how far we are.
-        step = faiss.Kmeans(
-            sample.shape[1],
-            clusters,
-            niter=1,
-            seed=1,
-            min_points_per_centroid=1,
-            max_points_per_centroid=POINTS_PER_CENTROID,
-        )
-        step.train(sample, init_centroids=centroids)
-        centroids = step.centroids
+        before = labels.copy()
+        for _ in _assign(sample, centroids, pool, labels=labels, squares=squares):
+            pass
+        empty = _update(sample, labels, centroids, pool)
+        if empty.size:
+            distance = np.maximum(squares, 0).astype(np.float64)
+            moved = empty[: np.count_nonzero(distance)]
+            if moved.size:
+                far = random.choice(len(sample), moved.size, replace=False, p=distance / distance.sum())
+                centroids[moved] = sample[far]
+        elif np.array_equal(before, labels):
+            report("clustering", iterations, iterations)
+            break
         report("clustering", iteration + 1, iterations)
-    return np.ascontiguousarray(centroids)
+    return centroids
 
 
 def _assign(
@@ -154,22 +166,45 @@ def _assign(
     pool: ThreadPoolExecutor,
     *,
     labels: NDArray[np.int32],
-    frame: _Frame,
+    frame: _Frame | None = None,
+    squares: Floats | None = None,
 ) -> Iterator[int]:
-    """Write the nearest centroid of each item into `labels`, block by block; yields how many items are done."""
-    n, d = len(vectors), vectors.shape[1]
+    """Write the nearest centroid of each item into `labels`, block by block; yields how many items are done.
+
+    vectors are framed already where no frame is given; `squares` receives the squared distances.
+    """
+    n, d = vectors.shape
     index = faiss.IndexFlatL2(d)
     index.add(centroids)
     step = min(BLOCK_ROWS, max(256, BLOCK_ELEMENTS // d))
 
     def work(start: int) -> int:
         rows = vectors[start : start + step]
-        _, nearest = index.search(frame(rows), 1)
+        distances, nearest = index.search(frame(rows) if frame else rows, 1)
         # An item 1e19 times longer than all sampled ones overflows and has no nearest centroid; any cell will do.
         labels[start : start + step] = np.maximum(nearest[:, 0], 0)
-        return min(start + step, n)
+        if squares is not None:
+            squares[start : start + step] = distances[:, 0]
+        return int(min(start + step, n))
 
     yield from pool.map(work, range(0, n, step))
+
+
+def _update(sample: Floats, labels: NDArray[np.int32], centroids: Floats, pool: ThreadPoolExecutor) -> Integers:
+    """Move each centroid to the mean of its items; returns the cells (e,) int64 that have none."""
+    rows, offsets = order_by_cell(Partition(labels, len(centroids)))
+
+    def work(cells: range) -> None:
+        for cell in cells:
+            members = rows[offsets[cell] : offsets[cell + 1]]
+            if members.size:
+                centroids[cell] = sample.take(members, axis=0).mean(axis=0)
+
+    step = 64
+    starts = range(0, len(centroids), step)
+    for _ in pool.map(work, [range(start, min(start + step, len(centroids))) for start in starts]):
+        pass
+    return np.flatnonzero(np.diff(offsets) == 0)
 
 
 def _fill_empty_cells(vectors: NDArray[Any], assignment: NDArray[np.int32], clusters: int, frame: _Frame) -> None:

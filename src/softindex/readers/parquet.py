@@ -83,10 +83,8 @@ def _block(types: Any, parts: list[Any], dimensions: int | None, where: Where) -
     if not _is_list(types, parts[0].type):
         return np.stack([part.to_numpy(zero_copy_only=False) for part in parts], axis=1)
     lists = parts[0]
-    if types.is_fixed_size_list(lists.type):
-        width = lists.type.list_size
-    else:
-        width = _common_length(lists, dimensions, where)
+    fixed = types.is_fixed_size_list(lists.type)
+    width = lists.type.list_size if fixed else _common_length(lists, dimensions, where)
     values = lists.flatten()
     if values.null_count:
         place = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])

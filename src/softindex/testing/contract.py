@@ -27,7 +27,7 @@ def _true_log_prob(vectors: Floats, query: Floats, temperature: float, log_bias:
     if log_bias is not None:
         logits = logits + log_bias
     logits = logits - logits.max()
-    return logits - np.log(np.exp(logits).sum())
+    return np.asarray(logits - np.log(np.exp(logits).sum()))
 
 
 def _rounding(vectors: Floats, query: Floats, temperature: float) -> float:

@@ -41,7 +41,7 @@ def _vectors(kind: str, n: int, d: int, rng: np.random.Generator) -> NDArray[np.
         return 1e3 * normal * np.exp(rng.standard_normal((n, 1)))
     if kind == "line":
         return rng.standard_normal((n, 1)) * normal[:1]
-    return normal / np.sqrt(d)
+    return np.asarray(normal / np.sqrt(d))
 
 
 @st.composite
@@ -62,7 +62,7 @@ def queries(draw: st.DrawFn, dim: int, *, count: int | None = None) -> Floats:
     b = draw(st.integers(1, 7)) if count is None else count
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     scales = np.array([draw(st.sampled_from((0.0, 0.01, 1.0, 1.0, 1.0, 30.0))) for _ in range(b)])
-    return (rng.standard_normal((b, dim)) * scales[:, None]).astype(np.float32)
+    return np.asarray(rng.standard_normal((b, dim)) * scales[:, None], np.float32)
 
 
 def temperatures() -> st.SearchStrategy[float]:
