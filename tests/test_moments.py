@@ -22,8 +22,8 @@ def take(vectors, sizes, dispersion, log_bias=None, threads=2):
 
 
 def truth(items, log_bias=None):
-    """Mean (d,) and covariance (d, d) of one cell in extended precision."""
-    items = items.astype(np.longdouble)
+    """Mean (d,) and covariance (d, d) of one cell, in extended precision where that takes no time."""
+    items = items.astype(np.longdouble if items.size < 20_000 else np.float64)
     bias = np.zeros(len(items)) if log_bias is None else log_bias
     weights = np.exp(bias.astype(np.longdouble) - bias.max())
     weights /= weights.sum()
@@ -34,20 +34,23 @@ def truth(items, log_bias=None):
 
 def estimate(dispersion, cell, queries):
     """The quadratic form that the stored numbers stand for; queries (b, d) float64, returns (b,)."""
-    forms = dispersion.forms[cell].astype(np.float64)
+    forms, scales = (array[cell].astype(np.float64) for array in (dispersion.forms, dispersion.scales))
     if dispersion.kind == "full":
         upper = np.triu_indices(queries.shape[1])
-        return (queries[:, upper[0]] * queries[:, upper[1]]) @ forms
+        return (queries[:, upper[0]] * queries[:, upper[1]]) @ (forms * scales)
+    forms = forms * scales[:, None]
     return ((queries @ forms.T) ** 2).sum(axis=1) + float(dispersion.spread[cell]) * (queries**2).sum(axis=1)
 
 
 def hard_queries(covariance, seed=0):
     """Eigenvectors, nearly eigenvectors, axes and random directions, all of length one."""
     random, d = np.random.default_rng(seed), len(covariance)
-    vectors = np.linalg.eigh(covariance)[1].T
-    near = vectors + 1e-4 * random.standard_normal((d, d))
-    pairs = vectors + vectors[random.permutation(d)]
-    rows = np.concatenate([vectors, near, pairs, np.eye(d), random.standard_normal((50, d))])
+    vectors = np.linalg.eigh(covariance / max(np.trace(covariance), 1e-300))[1].T
+    if d > 40:
+        vectors = vectors[np.r_[:10, d - 30 : d]]
+    near = vectors + 1e-4 * random.standard_normal(vectors.shape)
+    pairs = vectors + random.permutation(vectors)
+    rows = np.concatenate([vectors, near, pairs, np.eye(d)[:40], random.standard_normal((30, d))])
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
 
 
@@ -59,14 +62,15 @@ def check_cell(moments, cell, items, log_bias=None):
     assert np.sqrt(((members - stored) ** 2).sum(axis=1)).max() <= moments.radii[cell]
     assert moments.norm_min[cell] <= lengths.min()
     assert lengths.max() <= moments.norm_max[cell]
-    np.testing.assert_allclose(moments.means[cell], mean, rtol=2e-7, atol=1e-6 * float(lengths.max()))
+    np.testing.assert_allclose(moments.means[cell], mean, rtol=2e-7, atol=1e-6 * float(lengths.max()) + 2e-45)
     if moments.dispersion.kind == "none":
         return
     queries = hard_queries(covariance)
-    form = np.einsum("bi,ij,bj->b", queries, covariance, queries)
+    form = ((queries @ covariance) * queries).sum(axis=1)
     bound = estimate(moments.dispersion, cell, queries) + float(moments.dispersion.excess[cell])
-    # The test's own arithmetic rounds; it forgives 1e-13 of the trace, far below the float32 rounding it looks for.
-    assert np.all(form <= bound + 1e-13 * np.trace(covariance))
+    # The test's own arithmetic rounds, in float64 and (the mean of equal items) in extended precision.
+    forgiven = 1e-13 * np.trace(covariance) + 1e-33 * float(lengths.max()) ** 2
+    assert np.all(form <= bound + forgiven)
 
 
 SIZES = [40, 0, 1, 7, 300, 2, 1, 0, 12, 90]
@@ -126,7 +130,7 @@ def test_an_item_of_bias_log_2_counts_as_two_copies_of_it(dispersion):
     np.testing.assert_allclose(once.means, twice.means, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(once.log_sizes, twice.log_sizes, rtol=1e-7)
     queries = normal(20, 5, seed=1).astype(np.float64)
-    np.testing.assert_allclose(estimate(once.dispersion, 0, queries), estimate(twice.dispersion, 0, queries), rtol=1e-5)
+    np.testing.assert_allclose(estimate(once.dispersion, 0, queries), estimate(twice.dispersion, 0, queries), rtol=0.03)
 
 
 def test_a_common_bias_changes_sizes_only():
@@ -148,15 +152,16 @@ def test_the_packed_full_form_is_the_covariance():
     assert moments.dispersion.forms.shape == (1, 7 * 8 // 2)
     _, covariance = truth(vectors)
     expected = np.einsum("bi,ij,bj->b", queries, covariance, queries)
-    np.testing.assert_allclose(estimate(moments.dispersion, 0, queries), expected, rtol=1e-6)
-    assert moments.dispersion.excess[0] < 1e-6 * np.trace(covariance)
+    error = np.abs(estimate(moments.dispersion, 0, queries) - expected)
+    assert np.all(error <= moments.dispersion.excess[0] * (queries**2).sum(axis=1))
+    assert moments.dispersion.excess[0] < 1e-3 * np.trace(covariance)
 
 
 @pytest.mark.parametrize("size", [5, 80])
 def test_a_rank_of_all_dimensions_is_the_full_form(size):
     vectors, queries = normal(size, 7), normal(30, 7, seed=1).astype(np.float64)
     full, rank = (take(vectors, [size], dispersion).dispersion for dispersion in ("full", 7))
-    np.testing.assert_allclose(estimate(rank, 0, queries), estimate(full, 0, queries), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(estimate(rank, 0, queries), estimate(full, 0, queries), rtol=0.05)
     assert rank.spread[0] == pytest.approx(0, abs=1e-6)
 
 
@@ -170,10 +175,10 @@ def test_leading_eigenpairs_are_kept_and_the_rest_of_the_trace_is_spread_evenly(
     values, directions = values[::-1], directions[:, ::-1].T
     spread = values[4:].sum() / (d - 4)
     assert moments.dispersion.spread[0] == pytest.approx(spread, rel=0.01)
-    np.testing.assert_allclose(estimate(moments.dispersion, 0, directions[:4]), values[:4], rtol=0.02)
+    np.testing.assert_allclose(estimate(moments.dispersion, 0, directions[:4]), values[:4], rtol=0.05)
     check_cell(moments, 0, vectors)
-    # Useful as well as true: not far above the largest eigenvalue left out.
-    assert moments.dispersion.spread[0] + moments.dispersion.excess[0] < 2 * values[4] + 1e-5 * values[0]
+    # Useful as well as true: not far above the largest eigenvalue left out and what eight bits lose of the first.
+    assert moments.dispersion.spread[0] + moments.dispersion.excess[0] < 2 * values[4] + 0.03 * values[0]
 
 
 CASES = {
@@ -190,6 +195,9 @@ CASES = {
     "one dimension": normal(30, 1),
     "two items": normal(2, 6),
     "fewer items than dimensions": normal(5, 40),
+    "large and norms of 1e-20": np.float32(1e-22) * normal(600, 300),
+    "large and norms of 1e15": np.float32(1e14) * normal(600, 300),
+    "few items and norms of 1e-20": np.float32(1e-22) * normal(290, 400),
     "isotropic": np.concatenate([np.eye(6), -np.eye(6)]).astype(np.float32),
     "equal eigenvalues cut by the rank": np.concatenate([np.eye(40), -np.eye(40)]).astype(np.float32),
     "large and flat": normal(700, 300),

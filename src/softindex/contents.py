@@ -120,6 +120,13 @@ def _check_arrays(arrays: Mapping[str, NDArray[Any]], parameters: Json) -> None:
     for name, dtype in DTYPES.items():
         if name in arrays and arrays[name].dtype != dtype:
             raise CorruptIndexError(f"{name} is {arrays[name].dtype} where {np.dtype(dtype)} belongs; save it again.")
+    for name in ("id_rows", "id_positions"):
+        if name in arrays and arrays[name].dtype.kind != "i":
+            raise CorruptIndexError(f"{name} is {arrays[name].dtype} where integers belong; save it again.")
+    if parameters["dispersion"] not in ("none", "full", "rank"):
+        raise CorruptIndexError(f"there is no dispersion {parameters['dispersion']!r}; save the index again.")
+    if parameters["dispersion"] != "none" and not {"forms", "scales", "excess"} <= arrays.keys():
+        raise CorruptIndexError("the dispersion of the clusters is missing; save the index again.")
     shape = (parameters["items"], parameters["dim"])
     if arrays["vectors"].shape != shape:
         raise CorruptIndexError(f"vectors have shape {arrays['vectors'].shape}, expected {shape}; save it again.")

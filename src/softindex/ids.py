@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softindex.errors import InputError, UnknownIdError
+from softindex.errors import CorruptIndexError, InputError, UnknownIdError
 from softindex.kernels import hash_strings
 from softindex.records import Ids
 
@@ -97,7 +97,10 @@ class StringIds:
 
     def _one(self, position: int) -> str:
         begin = self.ends[position - 1] if position else 0
-        return bytes(self.text[begin : self.ends[position]]).decode()
+        try:
+            return bytes(self.text[begin : self.ends[position]]).decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:
+            raise CorruptIndexError("an id is no text: the index is damaged; run softindex verify on it.") from error
 
     def at(self, positions: NDArray[np.int64]) -> Ids:
         """Ids at these positions, same shape."""
@@ -138,7 +141,7 @@ IdMap = RowIds | IntegerIds | StringIds
 
 
 def _encode(texts: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    encoded = [text.encode() for text in texts]
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
     ends = np.cumsum([len(part) for part in encoded], dtype=np.int64)
     return np.frombuffer(b"".join(encoded), dtype=np.uint8), ends
 

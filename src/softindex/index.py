@@ -128,6 +128,9 @@ class Index:
         law, offset = self._law(method)
         positions = self._contents.ids.find(ids)
         wanted = _spread(positions, len(batch), single)
+        if wanted.size and not 0 <= wanted.min() <= wanted.max() < len(self):
+            # Larger arrays of a mapped index are not checked when it is loaded.
+            raise CorruptIndexError("an id leads to no item: the index is damaged; run softindex verify on it.")
         result = np.empty(wanted.shape)
         self._engine.log_prob(batch, offset, law.dispersion, heat, wanted, check_threads(threads), result)
         return result.reshape(positions.shape) if single else result

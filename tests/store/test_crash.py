@@ -24,7 +24,7 @@ import pytest
 
 from softindex.errors import NotAnIndexError, SaveError
 from softindex.records import Stored
-from softindex.store import files, load, read_manifest, save, verify
+from softindex.store import load, read_manifest, replacing, save, verify
 
 
 def constant(value: int, *, size: int = 100) -> Stored:
@@ -66,7 +66,7 @@ def count_calls(tick: Callable[[], None], patch: Callable[[Any, str, Any], None]
     for name in calls:
         patch(os, name, torn_write if name == "write" else counted(getattr(os, name)))
     patch(fcntl, "flock", counted(fcntl.flock))
-    patch(files, "_exchange", counted(files._exchange))
+    patch(replacing, "exchange", counted(replacing.exchange))
 
 
 def in_child(work: Callable[[], None]) -> int:
@@ -120,7 +120,7 @@ def cannot_exchange(first: str, second: str) -> bool:
 def swap(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to put a directory in the place of another."""
     if request.param == "two renames":
-        monkeypatch.setattr(files, "_exchange", cannot_exchange)
+        monkeypatch.setattr(replacing, "exchange", cannot_exchange)
     return str(request.param)
 
 
@@ -128,11 +128,11 @@ def test_this_system_can_exchange_two_directories(tmp_path: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
-    if not files._exchange(str(tmp_path / "first"), str(tmp_path / "second")):
+    if not replacing.exchange(str(tmp_path / "first"), str(tmp_path / "second")):
         pytest.skip("this system or file system cannot")
     assert os.listdir(tmp_path / "first") == ["second"]
     with pytest.raises(FileNotFoundError):
-        files._exchange(str(tmp_path / "first"), str(tmp_path / "absent"))
+        replacing.exchange(str(tmp_path / "first"), str(tmp_path / "absent"))
 
 
 def test_killed_at_any_step_the_old_or_the_new_loads(tmp_path: Path, swap: str) -> None:
@@ -225,7 +225,7 @@ def test_everything_reaches_the_disk_before_the_swap_and_the_swap_before_the_end
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = []
-    fsync, exchange = os.fsync, files._exchange
+    fsync, exchange = os.fsync, replacing.exchange
 
     def logged_fsync(descriptor: int) -> None:
         log.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
@@ -237,7 +237,7 @@ def test_everything_reaches_the_disk_before_the_swap_and_the_swap_before_the_end
 
     save(tmp_path / "index", OLD)
     monkeypatch.setattr(os, "fsync", logged_fsync)
-    monkeypatch.setattr(files, "_exchange", logged_exchange)
+    monkeypatch.setattr(replacing, "exchange", logged_exchange)
     save(tmp_path / "index", NEW)
     assert log[3].startswith(".index.saving-")
     assert log == ["first.bin", "second.bin", "manifest.json", log[3], "swap", tmp_path.name]

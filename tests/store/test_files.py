@@ -31,7 +31,7 @@ from softindex.errors import (
     StorageError,
 )
 from softindex.records import Stored
-from softindex.store import files, load, read_manifest, save, verify
+from softindex.store import load, read_manifest, reading, save, verify
 from softindex.store.format import DTYPES, MANIFEST_NAME, padded_bytes
 
 SMALL = Stored(
@@ -423,5 +423,5 @@ def test_a_save_that_ends_while_load_looks_beside_the_path_is_found(
             aside.rename(saved)
         return []
 
-    monkeypatch.setattr(files, "_siblings", too_late)
+    monkeypatch.setattr(reading, "siblings", too_late)
     assert_same(load(saved), SMALL)

@@ -1,0 +1,126 @@
+"""An index on disk: whole, the same as before, and for ever."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import softindex
+from softindex.records import Stored
+from softindex.store import load as load_stored
+from softindex.store import save as save_stored
+
+SAVED = Path(__file__).parent / "saved"
+sys.path.insert(0, str(SAVED))
+import make  # noqa: E402
+
+V1 = sorted(path.stem for path in (SAVED / "v1").glob("*.json"))
+
+
+def test_there_are_saved_indexes():
+    assert len(V1) == 4
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("name", V1)
+def test_an_index_saved_by_version_1_answers_as_it_did(name, mmap):
+    index = softindex.load(SAVED / "v1" / name, mmap=mmap, verify=True)
+    _, queries, _ = make.inputs()
+    expected, found = json.loads((SAVED / "v1" / f"{name}.json").read_text()), make.answers(index, queries)
+    assert found["top_k"] == expected["top_k"]
+    assert found["draws"] == expected["draws"]
+    for part in ("log_prob", "log_partition"):
+        for method, values in expected[part].items():
+            np.testing.assert_allclose(found[part][method], values, rtol=1e-12, atol=1e-12)
+
+
+def small():
+    return softindex.build(np.random.default_rng(0).standard_normal((80, 6)).astype(np.float32))
+
+
+def test_saving_what_was_loaded_writes_the_same_bytes(tmp_path):
+    small().save(tmp_path / "first")
+    softindex.load(tmp_path / "first").save(tmp_path / "second")
+    for path in (tmp_path / "first").iterdir():
+        assert path.read_bytes() == (tmp_path / "second" / path.name).read_bytes()
+
+
+def test_an_index_may_be_saved_over_itself_while_it_is_mapped(tmp_path):
+    small().save(tmp_path / "index")
+    loaded = softindex.load(tmp_path / "index")
+    query = np.ones(6, np.float32)
+    before = loaded.log_prob(query, range(80), temperature=1.0)
+    loaded.save(tmp_path / "index")
+    np.testing.assert_array_equal(loaded.log_prob(query, range(80), temperature=1.0), before)
+    np.testing.assert_array_equal(
+        softindex.load(tmp_path / "index").log_prob(query, range(80), temperature=1.0), before
+    )
+
+
+def test_every_flipped_byte_of_an_index_is_refused_at_load(tmp_path):
+    small().save(tmp_path / "index")
+    rng = np.random.default_rng(0)
+    for path in sorted((tmp_path / "index").iterdir()):
+        whole = path.read_bytes()
+        for place in rng.choice(len(whole), size=min(len(whole), 40), replace=False):
+            damaged = bytearray(whole)
+            damaged[place] ^= 1 << int(rng.integers(8))
+            path.write_bytes(damaged)
+            with pytest.raises(softindex.StorageError):
+                softindex.load(tmp_path / "index")
+        path.write_bytes(whole)
+    softindex.load(tmp_path / "index")
+
+
+def changed(stored, *, drop=(), parameters=None, **arrays):
+    kept = {name: array for name, array in stored.arrays.items() if name not in drop}
+    return Stored(stored.kind, {**stored.parameters, **(parameters or {})}, {**kept, **arrays})
+
+
+WRONG = {
+    "no vectors": lambda s: changed(s, drop=["vectors"]),
+    "no means": lambda s: changed(s, drop=["means"]),
+    "no ids": lambda s: changed(s, drop=["id_positions"]),
+    "short ids": lambda s: changed(s, id_rows=s.arrays["id_rows"][:-1]),
+    "float ids": lambda s: changed(s, id_positions=s.arrays["id_positions"].astype(np.float32)),
+    "long offsets": lambda s: changed(s, offsets=s.arrays["offsets"] + 1),
+    "backward offsets": lambda s: changed(s, offsets=s.arrays["offsets"][::-1].copy()),
+    "wrong dtype": lambda s: changed(s, vectors=s.arrays["vectors"].astype(np.float64)),
+    "wrong dimension": lambda s: changed(s, means=s.arrays["means"][:, :-1].copy()),
+    "no scales": lambda s: changed(s, drop=["scales"]),
+    "short forms": lambda s: changed(s, forms=s.arrays["forms"][:-1].copy()),
+    "short sizes": lambda s: changed(s, log_sizes=s.arrays["log_sizes"][:-1].copy()),
+    "no items": lambda s: changed(s, parameters={"items": None}),
+    "unknown dispersion": lambda s: changed(s, parameters={"dispersion": "some"}),
+    "unknown ids": lambda s: changed(s, parameters={"ids": "emoji"}),
+    "text rank": lambda s: changed(s, parameters={"rank": "many"}),
+    "bias without its maximum": lambda s: changed(s, log_bias=np.zeros(80, np.float32)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_whole_directory_that_is_no_whole_index_is_refused(name, tmp_path):
+    small().save(tmp_path / "index")
+    save_stored(tmp_path / "wrong", WRONG[name](load_stored(tmp_path / "index")))
+    with pytest.raises(softindex.CorruptIndexError):
+        softindex.load(tmp_path / "wrong")
+
+
+def test_positions_that_lead_outside_are_refused_and_not_followed(tmp_path):
+    small().save(tmp_path / "index")
+    stored = load_stored(tmp_path / "index")
+    save_stored(tmp_path / "wrong", changed(stored, id_positions=stored.arrays["id_positions"] + 1000))
+    index = softindex.load(tmp_path / "wrong")
+    with pytest.raises(softindex.CorruptIndexError):
+        index.log_prob(np.ones(6, np.float32), [3], temperature=1.0)
+
+
+def test_something_else_that_was_saved_is_not_an_index(tmp_path):
+    save_stored(tmp_path / "other", Stored("head", {}, {"weights": np.zeros(3)}))
+    with pytest.raises(softindex.NotAnIndexError):
+        softindex.load(tmp_path / "other")
+    for path in (tmp_path / "nothing", tmp_path):
+        with pytest.raises(softindex.NotAnIndexError):
+            softindex.load(path)
