@@ -527,3 +527,19 @@ class TestLogBias:
     def test_bad_biases_are_refused(self, bias, sentence):
         with pytest.raises(InputError, match=sentence):
             check_log_bias(bias, 3)
+
+
+def test_forked_workers_do_not_get_the_same_fresh_seed():
+    import os
+
+    seeds = []
+    for _ in range(2):
+        reader, writer = os.pipe()
+        if os.fork() == 0:
+            os.write(writer, check_seed(None).to_bytes(8, "little"))
+            os._exit(0)
+        os.wait()
+        seeds.append(os.read(reader, 8))
+        os.close(reader)
+        os.close(writer)
+    assert seeds[0] != seeds[1]

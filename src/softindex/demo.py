@@ -75,7 +75,7 @@ def _latency(index: Index, queries: Floats, method: str, temperature: float) -> 
         begin = time.perf_counter()
         draws = index.sample(query, temperature=temperature, method=method, seed=0, threads=1)
         times.append(time.perf_counter() - begin)
-        scored.append(draws.items_scored)
+        scored.append(int(draws.items_scored))
     return float(np.median(times[5:])) * 1e6, float(np.mean(scored[5:]))
 
 

@@ -41,7 +41,7 @@ class RowIds:
 
     def at(self, positions: NDArray[np.int64]) -> Ids:
         """Ids at these positions, same shape."""
-        return self.rows[positions].astype(np.int64, copy=False)
+        return self.rows.take(positions).astype(np.int64, copy=False)
 
     def find(self, ids: Any) -> NDArray[np.int64]:
         """Positions of these ids, same shape; UnknownIdError names one that is not there."""
@@ -66,7 +66,7 @@ class IntegerIds:
 
     def at(self, positions: NDArray[np.int64]) -> Ids:
         """Ids at these positions, same shape."""
-        return self.ids[positions]
+        return self.ids.take(positions)
 
     def find(self, ids: Any) -> NDArray[np.int64]:
         """Positions of these ids, same shape; UnknownIdError names one that is not there."""

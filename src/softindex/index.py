@@ -103,11 +103,11 @@ class Index:
         self._engine.sample(
             batch, offset, law.dispersion, heat, key, check_threads(threads), positions, log_prob, scored
         )
-        error = np.full(len(batch), 0.0 if law.exhaustive else np.nan)
+        error = 0.0 if law.exhaustive else np.nan
         ids = self._contents.ids.at(positions)
         if single:
-            return Draws(ids[0], log_prob[0], error[0], scored[0], method, key)
-        return Draws(ids, log_prob, error, scored, method, key)
+            return Draws(ids[0], log_prob[0], error, scored[0], method, key)
+        return Draws(ids, log_prob, np.full(len(batch), error), scored, method, key)
 
     def log_prob(
         self,

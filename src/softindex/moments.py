@@ -311,4 +311,8 @@ def _largest_eigenvalue(matrix: Doubles) -> float:
     """
     if len(matrix) <= EXACT_SIZE:
         return float(np.linalg.eigvalsh(matrix)[-1])
-    return float(np.linalg.norm(np.linalg.matrix_power(matrix, 4)) ** 0.25)
+    # Scaled to entries of at most one: the eighth power of very small or large numbers leaves float64.
+    scale = float(np.abs(matrix).max())
+    if scale == 0.0:
+        return 0.0
+    return scale * float(np.linalg.norm(np.linalg.matrix_power(matrix / scale, 4)) ** 0.25) * (1 + 1e-9)

@@ -1,10 +1,13 @@
-"""The frozen records that stages hand to each other and to the caller."""
+"""The frozen records that stages hand to each other and to the caller.
+
+What a call returns is a named tuple: a frozen dataclass takes microseconds to make.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,17 +84,16 @@ class Dispersion:
     excess: Floats | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Draws:
+class Draws(NamedTuple):
     """What `sample` returns; one row per query, one column per draw (1-D query: no row axis)."""
 
     ids: Ids
     """(b, n) the drawn ids."""
     log_prob: Doubles
     """(b, n) natural log of the probability with which one draw returns this id."""
-    error: Doubles
+    error: Doubles | float
     """(b,) estimated total variation to the exact softmax: 0 for exact, NaN where the law states none."""
-    items_scored: Integers
+    items_scored: Integers | int
     """(b,) items whose score was computed."""
     method: str
     """The law drawn from."""
@@ -99,22 +101,21 @@ class Draws:
     """The seed that gives these draws again."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopK:
+class TopK(NamedTuple):
     """What `top_k` returns: ids (b, k) and scores (b, k) float32, best first."""
 
     ids: Ids
     scores: Floats
-    items_scored: Integers
+    items_scored: Integers | int
+    """(b,) items whose score was computed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(NamedTuple):
     """A value and, where they are proven, its bounds.  Each is (b,) float64 (a 1-D query: a float)."""
 
-    value: Doubles
-    low: Doubles | None = None
-    high: Doubles | None = None
+    value: Doubles | float
+    low: Doubles | float | None = None
+    high: Doubles | float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-import secrets
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -46,6 +46,12 @@ FLOAT16 = np.dtype(np.float16)
 # Unlike np.dot, vdot says nothing about overflow, and so needs no costly errstate around it;
 # held here because the attribute lookup is a tenth of what checking one query costs.
 _dot = np.vdot
+
+# Seeded by the system, and again in every forked child: workers must not draw the same.  A call to the system for every
+# seed would take a microsecond.
+_fresh = random.Random()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_fresh.seed)
 
 
 def read(source: Any, *, ids: Any = None) -> Source:
@@ -304,7 +310,7 @@ def check_count(value: Any, name: str) -> int:
 
 def check_seed(seed: Any) -> int:
     """Return the seed as an int in [0, 2**64); None draws a fresh one."""
-    return secrets.randbits(64) if seed is None else _check_integer(seed, "seed", 0, 2**64 - 1)
+    return _fresh.getrandbits(64) if seed is None else _check_integer(seed, "seed", 0, 2**64 - 1)
 
 
 def check_threads(threads: Any) -> int:
