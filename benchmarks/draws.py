@@ -6,7 +6,7 @@ import numpy as np
 
 import softindex
 from benchmarks.data import glove, synth
-from benchmarks.peers import NumpyExact, NumpyTwoLevel
+from benchmarks.peers import NumpyExact, NumpyPlain, NumpyTuned
 from benchmarks.report import Table
 
 TEMPERATURE = 0.1
@@ -19,14 +19,16 @@ def contestants(vectors):
     full = softindex.build(vectors, clusters=CLUSTERS, dispersion="full", progress=True)
     contents = index._contents
     exact = NumpyExact(vectors)
-    two_level = NumpyTwoLevel(contents.vectors, contents.offsets, contents.moments.means)
+    arrays = (contents.vectors, contents.offsets, contents.moments.means)
+    plain, tuned = NumpyPlain(*arrays), NumpyTuned(*arrays)
 
     def ours(which, method):
         return lambda query: which.sample(query, temperature=TEMPERATURE, method=method, threads=1)
 
     return index, {
         exact.name: lambda query: exact.draw(query, TEMPERATURE),
-        two_level.name: lambda query: two_level.draw(query, TEMPERATURE),
+        plain.name: lambda query: plain.draw(query, TEMPERATURE),
+        tuned.name: lambda query: tuned.draw(query, TEMPERATURE),
         "exact": ours(index, "exact"),
         "2ls": ours(index, "2ls"),
         "s-2ls": ours(index, "s-2ls"),
@@ -58,16 +60,16 @@ def interleave(functions, queries, stretch=20):
 
 
 def latency_table(title, vectors, queries=200):
-    """Latency of every contestant, and how many times faster than NumPy exact and NumPy s-2ls it is."""
+    """Latency of every contestant, and how many times faster than each NumPy peer it is."""
     _, functions = contestants(vectors)
     rows = np.random.default_rng(1).choice(len(vectors), size=queries, replace=False)
     medians = interleave(functions, vectors[rows])
-    exact, two_level = medians[NumpyExact.name], medians[NumpyTwoLevel.name]
+    exact, plain, tuned = (medians[peer.name] for peer in (NumpyExact, NumpyPlain, NumpyTuned))
     return Table(
         f"{title}, K = {CLUSTERS}, t = {TEMPERATURE}: median of {queries} interleaved single-query calls, one thread",
-        ["method", "microseconds", "against NumPy exact", "against NumPy s-2ls"],
+        ["method", "microseconds", "against NumPy exact", "against plain NumPy s-2ls", "against tuned NumPy s-2ls"],
         [
-            [name, f"{median * 1e6:,.1f}", f"{exact / median:,.2f}x", f"{two_level / median:,.2f}x"]
+            [name, f"{median * 1e6:,.1f}", *(f"{peer / median:,.2f}x" for peer in (exact, plain, tuned))]
             for name, median in medians.items()
         ],
     )

@@ -126,9 +126,12 @@ void cell_masses(const Kernels& kernels, const View& view, const Law& law, int64
     return;
   }
   scan_rows(kernels, view.mean_rows(), workspace.queries.data(), count, workspace.cell_dots.data(), view.k);
-  for (int64_t g = 0; g < count; ++g)
-    for (int64_t c = 0; c < view.k; ++c)
-      workspace.log_masses[g * view.k + c] = workspace.cell_dots[g * view.k + c] / law.temperature + law.offset[c];
+  const double inverse = 1.0 / law.temperature;
+  for (int64_t g = 0; g < count; ++g) {
+    const float* __restrict dots = &workspace.cell_dots[g * view.k];
+    double* __restrict log_masses = &workspace.log_masses[g * view.k];
+    for (int64_t c = 0; c < view.k; ++c) log_masses[c] = dots[c] * inverse + law.offset[c];
+  }
   if (law.dispersion) add_dispersion(kernels, view, law, count, workspace);
 }
 

@@ -46,6 +46,19 @@ SOFTINDEX_INLINE float largest(const float* values, int64_t count) {
   return best;
 }
 
+// Eight running maxima: one alone would wait for each comparison in turn.
+SOFTINDEX_INLINE double largest_of(const double* values, int64_t count) {
+  double top[8];
+  for (double& value : top) value = values[0];
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    for (int l = 0; l < 8; ++l) top[l] = values[i + l] > top[l] ? values[i + l] : top[l];
+  for (; i < count; ++i) top[0] = values[i] > top[0] ? values[i] : top[0];
+  double best = top[0];
+  for (double value : top) best = value > best ? value : best;
+  return best;
+}
+
 // Exponentiate one block of 64 in place and return its sum.
 SOFTINDEX_INLINE float exponentiate_block(float* values) {
   Lanes part[4];
@@ -127,8 +140,7 @@ Mass weigh(const float* dots, int64_t count, float inverse_temperature, const fl
 
 // The same for cells, whose log masses are doubles; returns the log of their sum.  An empty cell has -infinity.
 double weigh_masses(const double* log_masses, int64_t count, float* weights, double* prefix) {
-  double peak = log_masses[0];
-  for (int64_t i = 1; i < count; ++i) peak = log_masses[i] > peak ? log_masses[i] : peak;
+  const double peak = largest_of(log_masses, count);
   const double total = accumulate(FromLogMasses{log_masses, peak}, count, weights, prefix);
   return peak + __builtin_log(total);
 }
