@@ -26,7 +26,7 @@ print(json.dumps({"build": built, "peak": peak, "save": time.perf_counter() - be
 """
 
 DRAW = """
-import json, resource, sys, time
+import json, sys, time
 import numpy as np, softindex
 begin = time.perf_counter()
 index = softindex.load(sys.argv[2])

@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +45,8 @@ def machine() -> str:
 
 def write(section: str, tables: list[Table]) -> None:
     """Print the tables and replace the part of the page between this section's markers."""
-    command = f"python -m benchmarks {section}"
+    options = [word for word in sys.argv[1:] if word.startswith("--") or word.isdigit()]
+    command = " ".join(["python -m benchmarks", section, *options])
     body = f"Measured with `{command}` on: {machine()}.\n\n" + "\n\n".join(table.markdown() for table in tables)
     print(body, flush=True)
     begin, end = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"

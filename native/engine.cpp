@@ -20,7 +20,11 @@ constexpr int64_t groups_per_thread = 4;
 // or ordered; the second and later copies of a query in one call get streams of their own.
 std::vector<uint64_t> streams_of(const float* queries, int64_t b, int64_t d) {
   std::vector<uint64_t> streams(b);
-  for (int64_t q = 0; q < b; ++q) streams[q] = hash_bytes(queries + q * d, d * (int64_t)sizeof(float));
+  std::vector<float> plain(d);
+  for (int64_t q = 0; q < b; ++q) {
+    for (int64_t j = 0; j < d; ++j) plain[j] = queries[q * d + j] + 0.0f;  // -0 and 0 are one number, and one stream
+    streams[q] = hash_bytes(plain.data(), d * (int64_t)sizeof(float));
+  }
   if (b == 1) return streams;
   std::vector<int64_t> order(b);
   for (int64_t q = 0; q < b; ++q) order[q] = q;

@@ -42,7 +42,7 @@ SOFTINDEX_INLINE void dot4(const int8_t* row, int64_t d, const int16_t* query, i
 
 // queries (count, padded(d)), padded with zeros and so small that no sum overflows 32 bits.
 void scan_int8(Matrix<int8_t> rows, const int16_t* queries, int64_t count, int32_t* dots, int64_t stride) {
-  const int64_t d = rows.d, width_d = (d + lanes - 1) / lanes * lanes;
+  const int64_t d = rows.d, width_d = padded(d);
   int64_t i = 0;
   // Within the matrix whole lanes may be read past the end of a row, as the query is zero there.
   for (; i + 4 <= rows.count && rows.first + (i + 3) * d + width_d <= rows.limit; i += 4)

@@ -7,7 +7,7 @@ namespace {
 
 constexpr float never = -3.0e38f;  // stands in for items that are not there: its exponential is zero
 
-// exp(x) for x <= 0, to about two units in the last place; zero below -87, where float32 runs out.
+// exp(x) for x <= 0, to three units in the last place; zero below -87, where float32 runs out.
 SOFTINDEX_INLINE Vector exponential(Vector x) {
   // ln 2 in two parts: the first has so few digits that its product with an integer below 2^9 is exact.
   const float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f, log2_e = 1.44269504f, shift = 12582912.0f;

@@ -1,6 +1,7 @@
-// Scratch memory for one thread, kept by the index and used again: no allocation per query.
+// Scratch memory for one thread, kept by the index and used again for query after query.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -72,6 +73,8 @@ class WorkspacePool {
       if (!workspace_) workspace_ = std::make_unique<Workspace>(view);
     }
     ~Lease() {
+      // One call for millions of draws must not hold their memory for ever.
+      if (workspace_->pending.capacity() > 1 << 16) std::vector<PendingDraw>().swap(workspace_->pending);
       std::lock_guard<std::mutex> hold(pool_.mutex_);
       pool_.free_.push_back(std::move(workspace_));
     }

@@ -69,7 +69,16 @@ def test_tables_for_people(saved):
 def test_info_and_verify_for_programs(saved):
     facts = json.loads(run("info", saved / "index", "--json").stdout)
     assert (facts["items"], facts["dim"], facts["version"]) == (500, 4, 1)
-    assert json.loads(run("verify", saved / "index", "--json").stdout)["ok"] is True
+    blobs = json.loads(run("verify", saved / "index", "--json").stdout)["blobs"]
+    assert {"name": "vectors", "bytes": 8064} in blobs
+    assert run("--version").stdout.startswith("softindex ")
+
+
+def test_ids_that_only_look_like_numbers_stay_text(saved, tmp_path):
+    (tmp_path / "ids.txt").write_text("\n".join(f"{row:05d}" for row in range(500)) + "\n")
+    assert run("build", saved / "vectors.npy", tmp_path / "index", "--ids", tmp_path / "ids.txt").returncode == 0
+    drawn = run("sample", tmp_path / "index", saved / "queries.npy", "-t", 0.5, "--json")
+    assert len(json.loads(drawn.stdout.splitlines()[0])["ids"][0]) == 5
 
 
 @pytest.mark.parametrize(
@@ -86,6 +95,8 @@ def test_info_and_verify_for_programs(saved):
         (("build", "{folder}/vectors.npy", "{folder}/x", "--clusters", "501"), 3, "clusters"),
         (("build", "{folder}/vectors.npy", "{folder}/queries.npy"), 4, "queries.npy"),
         (("build", "{folder}/vectors.npy", "{folder}/x", "--dispersion", "lots"), 3, "dispersion"),
+        (("build", "{folder}/vectors.npy", "{folder}/x", "--dispersion=--3"), 3, "dispersion"),
+        (("sample", "{index}", "{queries}", "-t", "1", "-n", "2305843009213693952"), 3, "draws"),
         (("demo", "--items", "0"), 3, "items"),
     ],
 )

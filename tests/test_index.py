@@ -1,5 +1,6 @@
 """The index as a user meets it: shapes, ids, extremes, and sentences for what is wrong."""
 
+import copy
 import os
 import subprocess
 import sys
@@ -64,6 +65,39 @@ def test_ids_of_a_wrong_shape_are_refused(index):
     for ids in (np.zeros((2, 4), int), np.zeros((3, 1, 1), int)):
         with pytest.raises(softindex.InputError, match="expected"):
             index.log_prob(vectors(3), ids, temperature=1.0)
+
+
+def test_no_ids_have_no_log_prob(index):
+    assert index.log_prob(vectors(1)[0], [], temperature=1.0).shape == (0,)
+    assert index.log_prob(vectors(2), [], temperature=1.0).shape == (2, 0)
+
+
+def test_zero_and_minus_zero_are_the_same_query(index):
+    plus, minus = np.zeros(12, np.float32), -np.zeros(12, np.float32)
+    first, second = (index.sample(query, 20, temperature=1.0, seed=1).ids for query in (plus, minus))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_more_draws_than_fit_into_memory_are_refused(index):
+    for n in (2**61, 2**45):
+        with pytest.raises(softindex.InputError, match="memory"):
+            index.sample(vectors(1)[0], n, temperature=1.0)
+
+
+def test_an_index_says_how_to_move_it_instead_of_being_pickled(index):
+    with pytest.raises(TypeError, match="save"):
+        copy.copy(index)
+
+
+def test_parameters_are_the_same_after_loading(index, tmp_path):
+    index.save(tmp_path / "index")
+    assert softindex.load(tmp_path / "index").parameters == index.parameters
+
+
+def test_an_unsigned_id_too_large_is_unknown_and_does_not_wrap():
+    named = softindex.build(vectors(3), ids=[-5, 7, 9])
+    with pytest.raises(softindex.UnknownIdError):
+        named.log_prob(vectors(1)[0], np.array([2**64 - 5], np.uint64), temperature=1.0)
 
 
 def test_a_fresh_seed_is_told_and_repeats_the_draws(index):

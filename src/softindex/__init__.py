@@ -1,5 +1,7 @@
 """softindex: softmax over millions of items, in microseconds, with the error stated."""
 
+from importlib.metadata import version as _version
+
 from softindex.errors import (
     CorruptIndexError,
     FormatVersionError,
@@ -30,6 +32,9 @@ __all__ = [
     "StorageError",
     "TopK",
     "UnknownIdError",
+    "__version__",
     "build",
     "load",
 ]
+
+__version__ = _version("softindex")

@@ -103,6 +103,21 @@ def _read_queries(source: str) -> NDArray[Any]:
     return np.array(lines)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"softindex {softindex.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Softmax over millions of items, in microseconds, with the error stated."""
+
+
 @app.command()
 def build(
     vectors: Annotated[
@@ -127,7 +142,7 @@ def build(
         ids=None if ids is None else _read_ids(ids),
         log_bias=None if log_bias is None else _read_array(log_bias),
         clusters=clusters,
-        dispersion=int(dispersion) if dispersion.lstrip("-").isdigit() else dispersion,
+        dispersion=_dispersion(dispersion),
         seed=seed,
         threads=threads,
         progress=True,
@@ -141,19 +156,32 @@ def build(
 
 def _read_ids(path: Path) -> list[int] | list[str]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as a text of ids ({error}); write one id a line.") from error
     with contextlib.suppress(ValueError):
-        return [int(line) for line in lines]
+        numbers = [int(line) for line in lines]
+        # 007 is a name, not a number: only what would be written the same way is taken for one.
+        if all(str(number) == line for number, line in zip(numbers, lines, strict=True)):
+            return numbers
     return lines
 
 
 def _read_array(path: Path) -> NDArray[Any]:
     try:
-        return np.asarray(np.load(path, allow_pickle=False))
-    except (OSError, ValueError) as error:
+        loaded = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{path} cannot be read as an array ({error}); save it with numpy.save.") from error
+    if not isinstance(loaded, np.ndarray):
+        raise InputError(f"{path} holds several arrays; save one with numpy.save.")
+    return loaded
+
+
+def _dispersion(text: str) -> str | int:
+    try:
+        return int(text)
+    except ValueError:
+        return text
 
 
 @app.command()
@@ -172,9 +200,10 @@ def info(index: IndexPath, as_json: AsJson = False) -> None:
 def verify(index: IndexPath, as_json: AsJson = False) -> None:
     """Check every byte of a saved index against its checksum."""
     report = verify_stored(index)
+    softindex.load(index)  # whole arrays must also fit together
     if as_json:
-        blobs = [{"name": blob.name, "bytes": blob.bytes, "ok": blob.ok} for blob in report.blobs]
-        _print_json({"index": str(index), "ok": True, "blobs": blobs})
+        blobs = [{"name": blob.name, "bytes": blob.bytes} for blob in report.blobs]
+        _print_json({"index": str(index), "blobs": blobs})
     else:
         typer.echo(f"{index}: whole, {len(report.blobs)} arrays checked")
 
@@ -201,7 +230,7 @@ def sample(
             _print_json({"query": row, **per_query, "method": draws.method, "seed": draws.seed})
         return
     rows = (
-        (row, identity, f"{log_prob:.4f}")
+        (row, identity, f"{log_prob + 0.0:.4f}")
         for row in range(len(asked))
         for identity, log_prob in zip(draws.ids[row], draws.log_prob[row], strict=True)
     )
@@ -267,7 +296,7 @@ def demo(
     columns = (
         "temperature",
         "method",
-        "KL to the softmax",
+        "KL(law || softmax)",
         "microseconds a draw",
         "speed-up",
         "items scored",

@@ -14,7 +14,7 @@ from softindex.ids import IdMap, IntegerIds, RowIds, id_map_from_arrays
 from softindex.kernels import Engine, preferred_target
 from softindex.records import Dispersion, Floats, Integers, Json, Moments, Stored
 
-__all__ = ["KIND", "Contents", "from_stored", "make_engine", "to_stored"]
+__all__ = ["KIND", "Contents", "describe", "from_stored", "make_engine", "to_stored"]
 
 KIND = "index"
 
@@ -60,6 +60,20 @@ def _id_kind(ids: IdMap) -> str:
     return "integers" if isinstance(ids, IntegerIds) else "strings"
 
 
+def describe(contents: Contents) -> Json:
+    """How the contents were made and what they hold, in words and numbers."""
+    dispersion = contents.moments.dispersion
+    return {
+        **contents.parameters,
+        "items": len(contents.vectors),
+        "dim": contents.vectors.shape[1],
+        "clusters": len(contents.moments.means),
+        "ids": _id_kind(contents.ids),
+        "dispersion": dispersion.kind,
+        "rank": dispersion.rank,
+    }
+
+
 def to_stored(contents: Contents) -> Stored:
     """The parameters and arrays that `from_stored` makes the same contents of."""
     moments, dispersion = contents.moments, contents.moments.dispersion
@@ -82,16 +96,7 @@ def to_stored(contents: Contents) -> Stored:
         **contents.ids.arrays(),
         **{name: array for name, array in optional.items() if array is not None},
     }
-    parameters = {
-        **contents.parameters,
-        "items": len(contents.vectors),
-        "dim": contents.vectors.shape[1],
-        "clusters": len(moments.means),
-        "ids": _id_kind(contents.ids),
-        "dispersion": dispersion.kind,
-        "rank": dispersion.rank,
-    }
-    return Stored(KIND, parameters, arrays)
+    return Stored(KIND, describe(contents), arrays)
 
 
 DTYPES = {
@@ -119,23 +124,31 @@ def _check_arrays(arrays: Mapping[str, NDArray[Any]], parameters: Json) -> None:
     """A manifest may be whole and still not describe an index: say so before anything reads past an array."""
     for name, dtype in DTYPES.items():
         if name in arrays and arrays[name].dtype != dtype:
-            raise CorruptIndexError(f"{name} is {arrays[name].dtype} where {np.dtype(dtype)} belongs; save it again.")
+            raise CorruptIndexError(
+                f"{name} is {arrays[name].dtype} where {np.dtype(dtype)} belongs; restore a copy or build it again."
+            )
     for name in ("id_rows", "id_positions"):
         if name in arrays and arrays[name].dtype.kind != "i":
-            raise CorruptIndexError(f"{name} is {arrays[name].dtype} where integers belong; save it again.")
+            raise CorruptIndexError(
+                f"{name} is {arrays[name].dtype} where integers belong; restore a copy or build it again."
+            )
     if parameters["dispersion"] not in ("none", "full", "rank"):
-        raise CorruptIndexError(f"there is no dispersion {parameters['dispersion']!r}; save the index again.")
+        raise CorruptIndexError(
+            f"there is no dispersion {parameters['dispersion']!r}; restore a copy or build it again."
+        )
     if parameters["dispersion"] != "none" and not {"forms", "scales", "excess"} <= arrays.keys():
-        raise CorruptIndexError("the dispersion of the clusters is missing; save the index again.")
+        raise CorruptIndexError("the dispersion of the clusters is missing; restore a copy or build it again.")
     shape = (parameters["items"], parameters["dim"])
     if arrays["vectors"].shape != shape:
-        raise CorruptIndexError(f"vectors have shape {arrays['vectors'].shape}, expected {shape}; save it again.")
+        raise CorruptIndexError(
+            f"vectors have shape {arrays['vectors'].shape}, expected {shape}; restore a copy or build it again."
+        )
     for name in ("id_rows", "id_values", "id_keys", "id_ends", "id_hashes", "id_positions"):
         if name in arrays and arrays[name].shape != (parameters["items"],):
-            raise CorruptIndexError(f"{name} does not have one entry per item; save the index again.")
+            raise CorruptIndexError(f"{name} does not have one entry per item; restore a copy or build it again.")
     for name in ("log_sizes", "norm_min", "excess"):
         if name in arrays and arrays[name].shape != (parameters["clusters"],):
-            raise CorruptIndexError(f"{name} does not have one entry per cluster; save the index again.")
+            raise CorruptIndexError(f"{name} does not have one entry per cluster; restore a copy or build it again.")
 
 
 def from_stored(stored: Stored) -> Contents:
@@ -158,4 +171,4 @@ def from_stored(stored: Stored) -> Contents:
         ids = id_map_from_arrays(parameters["ids"], arrays)
         return Contents(arrays["vectors"], arrays["offsets"], ids, arrays.get("log_bias"), moments, dict(parameters))
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptIndexError(f"this is not a whole index ({error}); save it again.") from error
+        raise CorruptIndexError(f"this is not a whole index ({error}); restore a copy or build it again.") from error

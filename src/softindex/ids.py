@@ -23,8 +23,12 @@ def _narrow(count: int) -> type[np.int32] | type[np.int64]:
 
 def _as_integers(ids: Any) -> NDArray[np.int64]:
     array = np.asarray(ids)
+    if array.size == 0:
+        return array.astype(np.int64)
     if array.dtype.kind not in "iu":
         raise InputError(f"ids are {array.dtype}, but this index has integer ids; pass integers.")
+    if array.dtype == np.uint64 and array.max() > np.iinfo(np.int64).max:
+        raise _unknown(int(array.max()))
     return array.astype(np.int64, copy=False)
 
 
@@ -110,7 +114,9 @@ class StringIds:
     def find(self, ids: Any) -> NDArray[np.int64]:
         """Positions of these ids, same shape; UnknownIdError names one that is not there."""
         wanted = np.asarray(ids)
-        if wanted.dtype.kind not in "UO" or not all(isinstance(value, str) for value in wanted.ravel().tolist()):
+        if (wanted.size and wanted.dtype.kind not in "UO") or not all(
+            isinstance(value, str) for value in wanted.ravel().tolist()
+        ):
             raise InputError(f"ids are {wanted.dtype}, but this index has string ids; pass strings.")
         texts = wanted.ravel().tolist()
         hashes = _hash_texts(*_encode(texts))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from softindex.contents import KIND, Contents, from_stored, make_engine, to_stored
+from softindex.contents import KIND, Contents, describe, from_stored, make_engine, to_stored
 from softindex.errors import CorruptIndexError, InputError
 from softindex.ids import id_map
 from softindex.laws import Law, find_law, law_offset, log_partition_slack
@@ -74,8 +74,11 @@ class Index:
 
     @property
     def parameters(self) -> Json:
-        """How the index was built."""
-        return dict(self._contents.parameters)
+        """How the index was built, and what it holds."""
+        return describe(self._contents)
+
+    def __reduce__(self) -> str:
+        raise TypeError("an Index is not pickled; save it with index.save(path) and open it with softindex.load(path).")
 
     def sample(
         self,
@@ -97,12 +100,15 @@ class Index:
         batch, single = check_queries(queries, self.dim)
         count, heat, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
         law, offset = self._law(method)
-        positions = np.empty((len(batch), count), np.int64)
-        log_prob = np.empty((len(batch), count))
-        scored = np.empty(len(batch), np.int64)
-        self._engine.sample(
-            batch, offset, law.dispersion, heat, key, check_threads(threads), positions, log_prob, scored
-        )
+        workers = check_threads(threads)
+        try:
+            positions, log_prob = np.empty((len(batch), count), np.int64), np.empty((len(batch), count))
+            scored = np.empty(len(batch), np.int64)
+            self._engine.sample(batch, offset, law.dispersion, heat, key, workers, positions, log_prob, scored)
+        except (MemoryError, ValueError) as failure:
+            raise InputError(
+                f"{count} draws for {len(batch)} queries do not fit into memory; ask for fewer."
+            ) from failure
         error = 0.0 if law.exhaustive else np.nan
         ids = self._contents.ids.at(positions)
         if single:
@@ -166,7 +172,8 @@ class Index:
 
         score = q.x + temperature * log_bias: the order of the probabilities at that temperature.  Without log
         biases the temperature does not matter.  probes None: proven to be the k best, by bounds on the clusters
-        that were not scanned.  probes = m: the best of the m most promising clusters.
+        that were not scanned.  probes = m: the best of the m most promising clusters, or of more where these hold
+        fewer than k items.  Equal scores come in the order in which the items are stored.
         """
         batch, single = check_queries(queries, self.dim)
         count, heat = check_count(k, "k"), check_temperature(temperature)
@@ -222,7 +229,11 @@ def build(
     ids: integers or strings, one per row; row numbers when None.  log_bias (n,): added to each item's logit, as a
     log prior; an item of bias log 2 counts as two items.  clusters: round(sqrt(n)) when None.
     dispersion: what is kept of the spread inside clusters for sd-2ls: "none", "full" (covariances), a rank r, or
-    "auto".  The same input, seed and settings give the same index.
+    "auto".  On one machine the same input, seed and settings give the same index.
+
+    Files: .npy .npz .safetensors .parquet .fvecs .hdf5 .txt; of several arrays the only two-dimensional one is taken,
+    or the one named vectors, embeddings, weight or train, or the one you name: "file.npz::name".  Ids are taken from an
+    array or column "ids" (Parquet also "id"), or are the words of a text file, unless you pass your own.
     """
     workers, key = check_threads(threads), check_seed(seed)
     source = read(vectors, ids=ids)
@@ -237,7 +248,8 @@ def build(
         placed = rearrange(source.vectors, order, report=report)
         placed_bias = None if bias is None else bias[order]
         moments = measure(placed, offsets, log_bias=placed_bias, dispersion=form, threads=workers, report=report)
-    parameters = {"softindex": version("softindex"), "seed": key, "dispersion_asked": dispersion}
+    asked = dispersion if isinstance(dispersion, str) else int(dispersion)
+    parameters = {"softindex": version("softindex"), "seed": key, "dispersion_asked": asked}
     return Index(Contents(placed, offsets, id_map(source.ids, order), placed_bias, moments, parameters))
 
 
@@ -251,5 +263,5 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = Fals
         return Index(contents)
     except ValueError as error:
         raise CorruptIndexError(
-            f"the index at {os.fspath(path)} does not fit together ({error}); save it again."
+            f"the index at {os.fspath(path)} does not fit together ({error}); restore a copy or build it again."
         ) from error

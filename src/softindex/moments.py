@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from softindex.errors import InputError
-from softindex.records import Dispersion, Doubles, Floats, Moments
+from softindex.records import Dispersion, Doubles, Floats, Moments, Report
 
 __all__ = ["choose_dispersion", "measure"]
 
@@ -22,7 +22,6 @@ EXACT_SIZE = 256
 BLOCK_VALUES = 1 << 23
 """Values of a cell held in float64 at a time: 64 MB, so that one cell of millions of items costs no memory."""
 
-Report = Callable[[str, int, int], None]
 Form = str | int
 
 
@@ -31,8 +30,8 @@ def choose_dispersion(asked: Any, d: int) -> Form:
     if isinstance(asked, str) and asked in ("none", "full"):
         return asked
     if isinstance(asked, str) and asked == "auto":
-        # A full form of few dimensions is no larger than one of rank eight, and exact.
-        return "full" if (d + 1) / 2 <= AUTO_RANK else AUTO_RANK
+        # A full form of few dimensions takes no more bytes than one of rank eight, and misses nothing.
+        return "full" if d * (d + 1) <= AUTO_RANK * (d + 4) + 4 else AUTO_RANK
     if isinstance(asked, (int, np.integer)) and not isinstance(asked, bool) and asked >= 1:
         return min(int(asked), d)
     raise InputError(f'dispersion is {asked!r}; expected "none", "full", "auto" or a rank of at least 1.')
@@ -78,8 +77,8 @@ def measure(
             results, cell, _Members(vectors, int(offsets[cell]), int(offsets[cell + 1]), log_bias), dispersion
         )
 
-    # One BLAS thread each: a cell's products are too small to share, and BLAS threads that wait for each other make
-    # this forty times slower on a busy machine.
+    # One BLAS thread each: a cell's products are too small to share, and BLAS threads spin while they wait for each
+    # other, which on a busy machine takes most of the time.
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=threads) as pool:
         for done, _ in enumerate(pool.map(one, cells.tolist()), 1):
             if report is not None and (done % 64 == 0 or done == len(cells)):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["Report", "reporting"]
+from softindex.records import Report
 
-Report = Callable[[str, int, int], None]
-"""report(stage, done, total): how far a stage of the work is."""
+__all__ = ["reporting"]
 
 
 @contextmanager

@@ -5,7 +5,7 @@ What a call returns is a named tuple: a frozen dataclass takes microseconds to m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,6 +17,8 @@ Doubles = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Ids = NDArray[np.int64] | NDArray[np.str_]
 Json = Mapping[str, Any]
+Report = Callable[[str, int, int], None]
+"""report(stage, done, total): how far a stage of the work is."""
 
 
 @dataclass(frozen=True, slots=True)

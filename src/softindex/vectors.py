@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import random
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from softindex.errors import InputError
 from softindex.readers import check_matrix_shape, read_file
-from softindex.records import Floats, Ids, Source
+from softindex.records import Floats, Ids, Report, Source
 
 __all__ = [
     "check_count",
@@ -91,9 +90,7 @@ def _is_tame(block: NDArray[Any]) -> bool:
     return bool(_dot(block, block) <= MAX_SQUARED_NORM)
 
 
-def rearrange(
-    vectors: NDArray[Any], order: NDArray[np.int64], *, report: Callable[[str, int, int], None] | None = None
-) -> Floats:
+def rearrange(vectors: NDArray[Any], order: NDArray[np.int64], *, report: Report | None = None) -> Floats:
     """Copy vectors (n, d) to float32 such that row p of the result is row order[p].
 
     The source is read once from top to bottom, as a memmap wants it, and written where it belongs.

@@ -288,10 +288,11 @@ def test_a_directory_softindex_did_not_save_is_not_replaced(tmp_path: Path, cont
     assert snapshot(tmp_path) == before
 
 
-def test_a_saved_directory_with_something_added_is_not_replaced(saved: Path) -> None:
-    (saved / "README").write_text("mine")
+@pytest.mark.parametrize("name", ["README", "pytorch_model.bin"])
+def test_a_saved_directory_with_something_added_is_not_replaced(saved: Path, name: str) -> None:
+    (saved / name).write_text("mine")
     before = snapshot(saved.parent)
-    with pytest.raises(SaveError, match="'README'"):
+    with pytest.raises(SaveError, match=f"'{name}'"):
         save(saved, SMALL)
     assert snapshot(saved.parent) == before
 

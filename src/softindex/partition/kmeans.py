@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -12,17 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softindex.errors import InputError
-from softindex.records import Doubles, Floats, Integers, Partition
+from softindex.records import Doubles, Floats, Integers, Partition, Report
 
 __all__ = ["ITERATIONS", "POINTS_PER_CENTROID", "order_by_cell", "partition"]
 
-Report = Callable[[str, int, int], None]
 
-# 341,479 GloVe vectors, 1024 cells: mean squared distance to the centroid and KL of sd-2ls at t = 0.1 are
-# .5766 .0044 after 8 iterations, .5753 .0043 after 10, .5744 .0043 after 12, .5735 .0043 after 16, .5725 .0042
-# after 25: beyond ten the cells improve less than from one seed to the next (.5753, .5760), and the time doubles.
+# On real word vectors the cells improve less after ten iterations than from one seed to the next.
 ITERATIONS = 10
-# The same after 10 iterations with 32, 64, 128 and 256 points a centroid: .605, .590, .581, .575.
+# As many as faiss takes by default; fewer made visibly worse cells.
 POINTS_PER_CENTROID = 256
 # Fewer rows make faiss leave matrix products for a loop three times slower; more only cost memory.
 BLOCK_ROWS = 4096
@@ -80,8 +77,8 @@ def partition(
     random = np.random.default_rng(seed)
     tell = report or _silent
     # The number of OpenMP threads belongs to the thread that sets it: set in our workers, it changes nobody else's.
-    # One each, and the blocks shared out among workers: OpenMP's own threads spin when others want the cores, and a
-    # second one made training four times slower on a busy machine.
+    # One each, and the blocks shared out among workers: OpenMP's own threads spin while they wait for each other, and
+    # on a busy machine that makes two of them slower than one.
     with ThreadPoolExecutor(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
         frame, sample = _sample(vectors, clusters, random)
         centroids = _train(sample, clusters, random, pool, iterations=iterations, report=tell)

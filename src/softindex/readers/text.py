@@ -33,7 +33,20 @@ def read_text(request: Request) -> Loaded:
         raise InputError(
             f"{path} states {header[0]} words in line 1 but holds {len(words)}; it may be cut off: fetch it again."
         )
+    if words and all(map(_is_fraction, words)):
+        raise InputError(
+            f"every line of {path} begins with a decimal number where a word belongs; if it holds bare numbers, "
+            "save them with numpy.save and pass the .npy file."
+        )
     return Loaded(vectors, words)
+
+
+def _is_fraction(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return not word.lstrip("+-").isdigit()
 
 
 def _open(path: str) -> BinaryIO:

@@ -24,7 +24,6 @@ ATTEMPTS = 50
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Not to follow links keeps reads inside the directory; not to block keeps a named pipe from hanging them.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_CREATE_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def uncounted(size: int) -> None:

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -51,14 +52,19 @@ def check_target(target: str) -> None:
 
 def _refuse_strangers(directory: int, target: str) -> None:
     entries = os.listdir(directory)
-    strangers = [name for name in entries if not _is_own(name)]
+    if not entries:
+        return
+    data = manifest_data(directory, target)
+    if not is_ours(data):
+        raise NotAnIndexError(f"the manifest.json in {target} is not one of softindex.")
+    # Read from the text, so that a damaged save, or one of a newer version, can be replaced too.
+    named = {name.decode() + BLOB_SUFFIX for name in re.findall(rb'"name": "([!-~]+)"', data)}
+    strangers = set(entries) - named - {MANIFEST_NAME}
     if strangers:
         raise SaveError(
             f"{target} holds {min(strangers)!r}, which softindex did not save, so it is not replaced; "
             "choose another path or move it away."
         )
-    if entries and not is_ours(manifest_data(directory, target)):
-        raise NotAnIndexError(f"the manifest.json in {target} is not one of softindex.")
 
 
 def _is_own(name: str) -> bool:
