@@ -448,6 +448,11 @@ class TestText:
     def test_the_callers_ids_replace_the_words(self, put):
         assert read(put("v.txt", text_bytes(WORDS, VECTORS)), ids=range(6)).ids.tolist() == list(range(6))
 
+    def test_bare_numbers_are_not_taken_for_words(self, tmp_path):
+        np.savetxt(tmp_path / "v.txt", np.random.default_rng(0).standard_normal((5, 4)))
+        with pytest.raises(InputError, match="where a word belongs"):
+            read(tmp_path / "v.txt")
+
     @pytest.mark.parametrize(
         ("content", "sentence"),
         [
