@@ -1,20 +1,20 @@
 """Runs the benchmarks: `python -m benchmarks [draws] [threads] [build] [large]`, all but large by default."""
 
 import argparse
+import importlib
 import os
+import subprocess
+import sys
 
-# One thread for the peers' BLAS, set before NumPy loads it: one-thread rows compare one thread with one thread.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
-from benchmarks import build, draws, large, report
-
-SECTIONS = {"draws": draws.run, "threads": draws.run_threads, "build": build.run, "large": large.run}
+SECTIONS = {"draws": "draws:run", "threads": "draws:run_threads", "build": "build:run", "large": "large:run"}
+ONE_THREAD = ("draws", "threads")
+"""Here the peers' BLAS must run on one thread as ours does; elsewhere everybody may use all cores."""
 
 
 def main() -> None:
-    """Run the named sections and write their tables into docs/benchmarks.md."""
+    """Run each named section in a process of its own and write its tables into docs/benchmarks.md."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help="draws, threads, build, large")
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
     parser.add_argument("--items", type=int, default=1_000_000, help="items of the synthetic set")
     parser.add_argument("--large-items", type=int, default=20_000_000, help="items of the large set")
     parser.add_argument("--folder", default=None, help="where large files may go (a temporary folder otherwise)")
@@ -22,8 +22,18 @@ def main() -> None:
     unknown = set(options.sections) - set(SECTIONS)
     if unknown:
         parser.error(f"there is no section {min(unknown)}; take {', '.join(SECTIONS)}")
-    for name in options.sections or ["draws", "threads", "build"]:
-        report.write(name, SECTIONS[name](options))
+    if len(options.sections) != 1:
+        rest = [word for word in sys.argv[1:] if word not in options.sections]
+        for section in options.sections or ["draws", "threads", "build"]:
+            subprocess.run([sys.executable, "-m", "benchmarks", section, *rest], check=True)
+        return
+    section = options.sections[0]
+    if section in ONE_THREAD:
+        # Before NumPy is loaded, as OpenBLAS reads it only then.
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    module, function = SECTIONS[section].split(":")
+    tables = getattr(importlib.import_module(f"benchmarks.{module}"), function)(options)
+    importlib.import_module("benchmarks.report").write(section, tables)
 
 
 if __name__ == "__main__":
