@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include "masses.h"
 #include "philox.h"
@@ -17,8 +18,12 @@ ScannedCell scan_cell(const Kernels& kernels, const View& view, double temperatu
   scanned.count = view.size(cell);
   kernels.scan(view.items(scanned.begin, view.offsets[cell + 1]), query, workspace.dots.data());
   const float* bias = view.bias == nullptr ? nullptr : view.bias + scanned.begin;
-  scanned.mass = kernels.weigh(workspace.dots.data(), scanned.count, (float)(1.0 / temperature), bias,
-                               workspace.weights.data(), workspace.prefix.data());
+  if (scanned.count > 0)
+    scanned.mass = kernels.weigh(workspace.dots.data(), scanned.count, 1.0 / temperature, bias,
+                                 workspace.weights.data(), workspace.prefix.data());
+  // Numbers that were finite when the index was built give a positive sum.
+  if (scanned.count == 0 || !(scanned.mass.total > 0 && std::isfinite(scanned.mass.total)))
+    throw std::runtime_error("a cluster that was drawn holds no weight");
   scanned.log_total = std::log(scanned.mass.total);
   return scanned;
 }
@@ -27,9 +32,20 @@ ScannedCell scan_cell(const Kernels& kernels, const View& view, double temperatu
 double log_within(const View& view, double temperature, const ScannedCell& scanned, int64_t i,
                   const Workspace& workspace) {
   const double bias = view.bias == nullptr ? 0.0 : view.bias[scanned.begin + i];
-  const double relative = ((double)workspace.dots[i] - scanned.mass.reference) / temperature + bias;
+  const double relative = ((double)workspace.dots[i] - scanned.mass.reference) * (1.0 / temperature) + bias;
   // A rounding of the parts must not make a certain item more than certain.
   return std::min(0.0, relative - scanned.mass.peak - scanned.log_total);
+}
+
+Total weigh_cells(const Kernels& kernels, const View& view, const double* log_masses, Workspace& workspace) {
+  const Total total =
+      kernels.weigh_masses(log_masses, view.k, workspace.cell_weights.data(), workspace.cell_prefix.data());
+  if (!std::isfinite(total.peak + total.log_total)) throw std::runtime_error("no cluster holds any weight");
+  return total;
+}
+
+double log_share(double log_mass, const Total& total) {
+  return std::min(0.0, (log_mass - total.peak) - total.log_total);
 }
 
 void order_by_cell(std::vector<PendingDraw>& pending) {
@@ -42,8 +58,7 @@ void order_by_cell(std::vector<PendingDraw>& pending) {
 
 int64_t draw(const Kernels& kernels, const View& view, const Law& law, const float* query, const double* log_masses,
              uint64_t key, uint64_t stream, int64_t n, int64_t* positions, double* log_prob, Workspace& workspace) {
-  const double log_total =
-      kernels.weigh_masses(log_masses, view.k, workspace.cell_weights.data(), workspace.cell_prefix.data());
+  const Total total = weigh_cells(kernels, view, log_masses, workspace);
   std::vector<PendingDraw>& pending = workspace.pending;
   pending.resize(n);
   for (int64_t j = 0; j < n; ++j) {
@@ -64,7 +79,7 @@ int64_t draw(const Kernels& kernels, const View& view, const Law& law, const flo
     const int64_t i =
         kernels.pick(workspace.weights.data(), workspace.prefix.data(), scanned.count, next.uniform);
     positions[next.draw] = scanned.begin + i;
-    log_prob[next.draw] = std::min(0.0, log_masses[current] - log_total) +
+    log_prob[next.draw] = log_share(log_masses[current], total) +
                           log_within(view, law.temperature, scanned, i, workspace);
   }
   return law.exhaustive ? view.n : scored;
@@ -73,8 +88,7 @@ int64_t draw(const Kernels& kernels, const View& view, const Law& law, const flo
 void log_probabilities(const Kernels& kernels, const View& view, const Law& law, const float* query,
                        const double* log_masses, const int64_t* positions, int64_t m, double* log_prob,
                        Workspace& workspace) {
-  const double log_total =
-      kernels.weigh_masses(log_masses, view.k, workspace.cell_weights.data(), workspace.cell_prefix.data());
+  const Total total = weigh_cells(kernels, view, log_masses, workspace);
   std::vector<PendingDraw>& pending = workspace.pending;
   pending.resize(m);
   for (int64_t j = 0; j < m; ++j) {
@@ -89,7 +103,7 @@ void log_probabilities(const Kernels& kernels, const View& view, const Law& law,
       current = next.cell;
       scanned = scan_cell(kernels, view, law.temperature, query, current, workspace);
     }
-    log_prob[next.draw] = std::min(0.0, log_masses[current] - log_total) +
+    log_prob[next.draw] = log_share(log_masses[current], total) +
                           log_within(view, law.temperature, scanned, positions[next.draw] - scanned.begin, workspace);
   }
 }

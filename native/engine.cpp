@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include "draw.h"
 #include "hash.h"
@@ -44,7 +45,7 @@ std::vector<uint64_t> streams_of(const float* queries, int64_t b, int64_t d) {
 
 }  // namespace
 
-// per_query(query number, padded query, its log masses, workspace), for groups of queries on several threads.
+// per_query(query number, its place in the workspace's group, its log masses, workspace), on several threads.
 template <class PerQuery>
 void Engine::for_each_query(const Law& law, const float* queries, int64_t b, int64_t threads,
                             const PerQuery& per_query) {
@@ -59,7 +60,7 @@ void Engine::for_each_query(const Law& law, const float* queries, int64_t b, int
       stage_queries(view_, queries + begin * view_.d, count, workspace);
       cell_masses(kernels_, view_, law, count, workspace);
       for (int64_t g = 0; g < count; ++g)
-        per_query(begin + g, &workspace.queries[g * padded(view_.d)], &workspace.log_masses[g * view_.k], workspace);
+        per_query(begin + g, g, &workspace.log_masses[g * view_.k], workspace);
     }
   });
 }
@@ -72,17 +73,18 @@ void Engine::share_one_scan(const Law& law, const float* queries, int64_t b, int
   std::vector<double> log_masses(group_size * view_.k);
   for (int64_t begin = 0; begin < b; begin += group_size) {
     const int64_t count = std::min(group_size, b - begin);
+    WorkspacePool::Lease own(pool_, view_);
+    stage_queries(view_, queries + begin * view_.d, count, *own);
+    find_pivots(kernels_, view_, count, *own, (*own).pivots);
     parallel(pieces, threads, [&](const auto& next) {
       WorkspacePool::Lease lease(pool_, view_);
       stage_queries(view_, queries + begin * view_.d, count, *lease);
       for (int64_t piece = next(); piece >= 0; piece = next())
         scan_cells(kernels_, view_, law.temperature, count, piece * view_.k / pieces,
-                   (piece + 1) * view_.k / pieces, log_masses.data(), *lease);
+                   (piece + 1) * view_.k / pieces, (*own).pivots, log_masses.data(), *lease);
     });
-    WorkspacePool::Lease lease(pool_, view_);
-    stage_queries(view_, queries + begin * view_.d, count, *lease);
     for (int64_t g = 0; g < count; ++g)
-      per_query(begin + g, &(*lease).queries[g * padded(view_.d)], &log_masses[g * view_.k], *lease);
+      per_query(begin + g, g, &log_masses[g * view_.k], *own);
   }
 }
 
@@ -90,7 +92,8 @@ void Engine::sample(const Law& law, const float* queries, int64_t b, int64_t n, 
                     int64_t* positions, double* log_prob, int64_t* scored) {
   const std::vector<uint64_t> streams = streams_of(queries, b, view_.d);
   for_each_query(law, queries, b, threads,
-                 [&](int64_t q, const float* query, const double* log_masses, Workspace& workspace) {
+                 [&](int64_t q, int64_t g, const double* log_masses, Workspace& workspace) {
+                   const float* query = &workspace.queries[g * padded(view_.d)];
                    scored[q] = draw(kernels_, view_, law, query, log_masses, seed, streams[q], n, positions + q * n,
                                     log_prob + q * n, workspace);
                  });
@@ -99,7 +102,8 @@ void Engine::sample(const Law& law, const float* queries, int64_t b, int64_t n, 
 void Engine::log_prob(const Law& law, const float* queries, int64_t b, const int64_t* positions, int64_t m,
                       int64_t threads, double* log_prob) {
   for_each_query(law, queries, b, threads,
-                 [&](int64_t q, const float* query, const double* log_masses, Workspace& workspace) {
+                 [&](int64_t q, int64_t g, const double* log_masses, Workspace& workspace) {
+                   const float* query = &workspace.queries[g * padded(view_.d)];
                    log_probabilities(kernels_, view_, law, query, log_masses, positions + q * m, m, log_prob + q * m,
                                      workspace);
                  });
@@ -107,8 +111,10 @@ void Engine::log_prob(const Law& law, const float* queries, int64_t b, const int
 
 void Engine::log_partition(const Law& law, const float* queries, int64_t b, int64_t threads, double* values) {
   for_each_query(law, queries, b, threads,
-                 [&](int64_t q, const float*, const double* log_masses, Workspace&) {
-                   values[q] = kernels_.weigh_masses(log_masses, view_.k, nullptr, nullptr);
+                 [&](int64_t q, int64_t g, const double* log_masses, Workspace& workspace) {
+                   const Total total = kernels_.weigh_masses(log_masses, view_.k, nullptr, nullptr);
+                   values[q] = workspace.pivots[g] / law.temperature + (total.peak + total.log_total);
+                   if (!std::isfinite(values[q])) throw std::runtime_error("no cluster holds any weight");
                  });
 }
 

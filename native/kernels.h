@@ -30,8 +30,15 @@ using Rows = Matrix<float>;
 // Unnormalised weights: the log of their sum is reference * inverse_temperature + peak + log(total).
 struct Mass {
   float reference;  // the largest dot product
-  float peak;       // the largest (dot - reference) * inverse_temperature + bias
+  double peak;      // the largest (dot - reference) * inverse_temperature + bias
   double total;     // the sum of exp(... - peak)
+};
+
+// The same for cells: the log of their sum is peak + log_total. The two are kept apart, as a large peak would swallow
+// the digits of the other.
+struct Total {
+  double peak;
+  double log_total;
 };
 
 struct Kernels {
@@ -40,9 +47,9 @@ struct Kernels {
   void (*scan_group)(Rows rows, const float* queries, float* dots, int64_t stride);
   void (*scan_int8)(Matrix<int8_t> rows, const int16_t* queries, int64_t count, int32_t* dots, int64_t stride);
   void (*scan_int16)(Matrix<int16_t> rows, const float* queries, int64_t count, float* dots, int64_t stride);
-  Mass (*weigh)(const float* dots, int64_t count, float inverse_temperature, const float* bias, float* weights,
+  Mass (*weigh)(const float* dots, int64_t count, double inverse_temperature, const float* bias, float* weights,
                 double* prefix);
-  double (*weigh_masses)(const double* log_masses, int64_t count, float* weights, double* prefix);
+  Total (*weigh_masses)(const double* log_masses, int64_t count, float* weights, double* prefix);
   int64_t (*pick)(const float* weights, const double* prefix, int64_t count, double uniform);
   void (*outer_product)(const float* query, int64_t d, float* packed);
   void (*square_sums)(const int32_t* dots, const float* scales, int64_t count, int64_t rank, double* sums);
@@ -54,9 +61,9 @@ struct Kernels {
   void scan_group(Rows rows, const float* queries, float* dots, int64_t stride);                                   \
   void scan_int8(Matrix<int8_t> rows, const int16_t* queries, int64_t count, int32_t* dots, int64_t stride);       \
   void scan_int16(Matrix<int16_t> rows, const float* queries, int64_t count, float* dots, int64_t stride);         \
-  Mass weigh(const float* dots, int64_t count, float inverse_temperature, const float* bias, float* weights,       \
+  Mass weigh(const float* dots, int64_t count, double inverse_temperature, const float* bias, float* weights,      \
              double* prefix);                                                                                      \
-  double weigh_masses(const double* log_masses, int64_t count, float* weights, double* prefix);                    \
+  Total weigh_masses(const double* log_masses, int64_t count, float* weights, double* prefix);                     \
   int64_t pick(const float* weights, const double* prefix, int64_t count, double uniform);                         \
   void outer_product(const float* query, int64_t d, float* packed);                                                \
   void square_sums(const int32_t* dots, const float* scales, int64_t count, int64_t rank, double* sums);           \

@@ -89,13 +89,23 @@ void stage_queries(const View& view, const float* queries, int64_t count, Worksp
     std::memcpy(&workspace.queries[g * padded(view.d)], queries + g * view.d, view.d * sizeof(float));
 }
 
-double log_mass(const Mass& mass, double temperature) {
-  return mass.reference / temperature + mass.peak + std::log(mass.total);
+double log_mass(const Mass& mass, double temperature, double pivot) {
+  return (mass.reference - pivot) / temperature + (mass.peak + std::log(mass.total));
+}
+
+void find_pivots(const Kernels& kernels, const View& view, int64_t count, Workspace& workspace, double* pivots) {
+  scan_rows(kernels, view.mean_rows(), workspace.queries.data(), count, workspace.cell_dots.data(), view.k);
+  for (int64_t g = 0; g < count; ++g) {
+    double best = -std::numeric_limits<double>::infinity();
+    for (int64_t c = 0; c < view.k; ++c)
+      if (view.size(c) > 0) best = std::max(best, (double)workspace.cell_dots[g * view.k + c]);
+    pivots[g] = best;
+  }
 }
 
 void scan_cells(const Kernels& kernels, const View& view, double temperature, int64_t count, int64_t first,
-                int64_t last, double* log_masses, Workspace& workspace) {
-  const float inverse = (float)(1.0 / temperature);
+                int64_t last, const double* pivots, double* log_masses, Workspace& workspace) {
+  const double inverse = 1.0 / temperature;
   int64_t from = first;
   while (from < last) {
     // Small cells lie side by side in memory: scan a stretch of them with one call.
@@ -113,7 +123,7 @@ void scan_cells(const Kernels& kernels, const View& view, double temperature, in
         }
         const float* dots = &workspace.dots[g * workspace.stretch + view.offsets[c] - begin];
         const float* bias = view.bias == nullptr ? nullptr : view.bias + view.offsets[c];
-        result = log_mass(kernels.weigh(dots, view.size(c), inverse, bias, nullptr, nullptr), temperature);
+        result = log_mass(kernels.weigh(dots, view.size(c), inverse, bias, nullptr, nullptr), temperature, pivots[g]);
       }
     }
     from = to;
@@ -121,16 +131,18 @@ void scan_cells(const Kernels& kernels, const View& view, double temperature, in
 }
 
 void cell_masses(const Kernels& kernels, const View& view, const Law& law, int64_t count, Workspace& workspace) {
+  find_pivots(kernels, view, count, workspace, workspace.pivots);
   if (law.exhaustive) {
-    scan_cells(kernels, view, law.temperature, count, 0, view.k, workspace.log_masses.data(), workspace);
+    scan_cells(kernels, view, law.temperature, count, 0, view.k, workspace.pivots, workspace.log_masses.data(),
+               workspace);
     return;
   }
-  scan_rows(kernels, view.mean_rows(), workspace.queries.data(), count, workspace.cell_dots.data(), view.k);
   const double inverse = 1.0 / law.temperature;
   for (int64_t g = 0; g < count; ++g) {
     const float* __restrict dots = &workspace.cell_dots[g * view.k];
     double* __restrict log_masses = &workspace.log_masses[g * view.k];
-    for (int64_t c = 0; c < view.k; ++c) log_masses[c] = dots[c] * inverse + law.offset[c];
+    const double pivot = workspace.pivots[g];
+    for (int64_t c = 0; c < view.k; ++c) log_masses[c] = (dots[c] - pivot) * inverse + law.offset[c];
   }
   if (law.dispersion) add_dispersion(kernels, view, law, count, workspace);
 }

@@ -8,13 +8,17 @@ namespace softindex {
 // Copies queries into the workspace, padded with zeros. width = padded(d).
 void stage_queries(const View& view, const float* queries, int64_t count, Workspace& workspace);
 
-// Fills workspace.log_masses (count, k) for the staged queries.
+// A score near those of the query, per staged query: pivots (count). Log masses are kept relative to pivot / temperature,
+// as the digits that tell cells apart drown in a large common score.
+void find_pivots(const Kernels& kernels, const View& view, int64_t count, Workspace& workspace, double* pivots);
+
+// Fills workspace.log_masses (count, k), relative to the workspace's pivots, for the staged queries.
 void cell_masses(const Kernels& kernels, const View& view, const Law& law, int64_t count, Workspace& workspace);
 
-// Scans cells first .. last exactly; log_masses (count, k) gets the entries of these cells.
+// Scans cells first .. last exactly; log_masses (count, k) gets the entries of these cells, relative to the pivots.
 void scan_cells(const Kernels& kernels, const View& view, double temperature, int64_t count, int64_t first,
-                int64_t last, double* log_masses, Workspace& workspace);
+                int64_t last, const double* pivots, double* log_masses, Workspace& workspace);
 
-double log_mass(const Mass& mass, double temperature);
+double log_mass(const Mass& mass, double temperature, double pivot);
 
 }  // namespace softindex

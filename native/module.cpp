@@ -211,15 +211,16 @@ void bind_kernels(nb::module_& m) {
     const int64_t n = dots.shape(0);
     expect(n >= 1 && (int64_t)weights.shape(0) == n && (int64_t)prefix.shape(0) == blocks(n) &&
                (!bias || (int64_t)bias->shape(0) == n), "shapes disagree");
-    const Mass mass = kernels_named(target).weigh(dots.data(), n, (float)(1.0 / temperature), pointer(bias),
-                                                  weights.data(), prefix.data());
-    return log_mass(mass, temperature);
+    const Mass mass = kernels_named(target).weigh(dots.data(), n, 1.0 / temperature, pointer(bias), weights.data(),
+                                                  prefix.data());
+    return log_mass(mass, temperature, 0.0);
   }, "dots"_a, "temperature"_a, "bias"_a.none(), "weights"_a, "prefix"_a, "target"_a = "");
   m.def("weigh_masses", [](In<double, 1> log_masses, Out<float, 1> weights, Out<double, 1> prefix,
                            const std::string& target) {
     const int64_t n = log_masses.shape(0);
     expect(n >= 1 && (int64_t)weights.shape(0) == n && (int64_t)prefix.shape(0) == blocks(n), "shapes disagree");
-    return kernels_named(target).weigh_masses(log_masses.data(), n, weights.data(), prefix.data());
+    const Total total = kernels_named(target).weigh_masses(log_masses.data(), n, weights.data(), prefix.data());
+    return total.peak + total.log_total;
   }, "log_masses"_a, "weights"_a, "prefix"_a, "target"_a = "");
   m.def("pick", [](In<float, 1> weights, In<double, 1> prefix, double uniform, const std::string& target) {
     const int64_t n = weights.shape(0);

@@ -4,18 +4,19 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 
 namespace softindex {
 namespace {
 
 struct Best {
   int64_t* positions;
-  float* scores;
+  double* scores;
   int64_t k;
   int64_t held = 0;
 
   // The root of the heap is the worst of the best: the lowest score, and among equals the last position.
-  static bool better(float score, int64_t position, float other_score, int64_t other_position) {
+  static bool better(double score, int64_t position, double other_score, int64_t other_position) {
     return score != other_score ? score > other_score : position < other_position;
   }
   bool better_at(int64_t a, int64_t b) const { return better(scores[a], positions[a], scores[b], positions[b]); }
@@ -38,8 +39,8 @@ struct Best {
     }
   }
   bool full() const { return held == k; }
-  float threshold() const { return full() ? scores[0] : -std::numeric_limits<float>::infinity(); }
-  void offer(float score, int64_t position) {
+  double threshold() const { return full() ? scores[0] : -std::numeric_limits<double>::infinity(); }
+  void offer(double score, int64_t position) {
     if (!full()) {
       scores[held] = score;
       positions[held] = position;
@@ -63,8 +64,9 @@ int64_t offer_cell(const Kernels& kernels, const View& view, const float* query,
   const int64_t begin = view.offsets[cell], count = view.size(cell);
   kernels.scan(view.items(begin, begin + count), query, workspace.dots.data());
   for (int64_t i = 0; i < count; ++i) {
-    float score = workspace.dots[i];
-    if (view.bias != nullptr) score += (float)(temperature * view.bias[begin + i]);
+    // In double: a large bias must not swallow the differences between scores.
+    double score = workspace.dots[i];
+    if (view.bias != nullptr) score += temperature * view.bias[begin + i];
     if (score >= best.threshold()) best.offer(score, begin + i);
   }
   return count;
@@ -79,8 +81,7 @@ void upper_bounds(const View& view, const float* query, double temperature, Work
     double bound = workspace.cell_dots[c] + norm * ((double)view.radii[c] + slack * view.norm_max[c]);
     if (view.bias_max != nullptr) {
       const double bias = temperature * view.bias_max[c];
-      // The sum of score and bias rounds to float32 once more, and so does the bias itself.
-      bound += bias + 0x1.0p-22 * (std::fabs(bias) + norm * view.norm_max[c]);
+      bound += bias + 0x1.0p-50 * (std::fabs(bias) + norm * view.norm_max[c]);
     }
     workspace.bounds[c] = bound + 1e-36;
   }
@@ -103,7 +104,8 @@ int64_t top_k(const Kernels& kernels, const View& view, const float* query, doub
   // A heap, not a sort: few cells are looked at.
   auto first = workspace.cells.begin(), last = workspace.cells.end();
   std::make_heap(first, last, later);
-  Best best = {positions, scores, k};
+  workspace.best_scores.resize(k);
+  Best best = {positions, workspace.best_scores.data(), k};
   int64_t scored = 0;
   for (int64_t visited = 0; first != last; ++visited) {
     const int64_t cell = *first;
@@ -111,7 +113,10 @@ int64_t top_k(const Kernels& kernels, const View& view, const float* query, doub
     scored += offer_cell(kernels, view, query, temperature, cell, best, workspace);
     std::pop_heap(first, last--, later);
   }
+  // Every score of a sound index is a number, and so there are k of them.
+  if (!best.full()) throw std::runtime_error("items are missing from the clusters");
   best.sort();
+  for (int64_t i = 0; i < k; ++i) scores[i] = (float)best.scores[i];
   return scored;
 }
 

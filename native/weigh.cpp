@@ -70,19 +70,30 @@ SOFTINDEX_INLINE float exponentiate_block(float* values) {
   return sum(add(add(part[0], part[1]), add(part[2], part[3])));
 }
 
-// The logits of up to 64 items, relative to the largest: (dot - reference) * inverse_temperature + bias - peak.
+// The logits of up to 64 items, relative to the largest: (dot - reference) * inverse_temperature.
 struct Relative {
   const float* dots;
-  const float* bias;
-  float reference, inverse_temperature, peak;
+  float reference, inverse_temperature;
 
   SOFTINDEX_INLINE void operator()(int64_t from, int64_t count, float* to) const {
     // The reference goes first: near the top the difference of two dot products is exact, at any temperature.
-    if (bias == nullptr)
-      for (int64_t i = 0; i < count; ++i) to[i] = (dots[from + i] - reference) * inverse_temperature;
-    else
-      for (int64_t i = 0; i < count; ++i)
-        to[i] = ((dots[from + i] - reference) * inverse_temperature + bias[from + i]) - peak;
+    for (int64_t i = 0; i < count; ++i) to[i] = (dots[from + i] - reference) * inverse_temperature;
+  }
+};
+
+// The same with biases, in double: a large bias may stand against a large negative logit, and float32 would lose what
+// is left of the two.
+struct RelativeBiased {
+  const float* dots;
+  const float* bias;
+  double reference, inverse_temperature, peak;
+
+  SOFTINDEX_INLINE double logit(int64_t i) const { return (dots[i] - reference) * inverse_temperature + bias[i]; }
+  SOFTINDEX_INLINE void operator()(int64_t from, int64_t count, float* to) const {
+    for (int64_t i = 0; i < count; ++i) {
+      const double relative = logit(from + i) - peak;
+      to[i] = relative > -1e4 ? (float)relative : -1e4f;
+    }
   }
 };
 
@@ -121,28 +132,28 @@ SOFTINDEX_INLINE double accumulate(const Logits& logits, int64_t count, float* w
 }  // namespace
 
 // count >= 1. weights (count) and prefix (blocks(count)), the running total after each block, may be null.
-Mass weigh(const float* dots, int64_t count, float inverse_temperature, const float* bias, float* weights,
+Mass weigh(const float* dots, int64_t count, double inverse_temperature, const float* bias, float* weights,
            double* prefix) {
   Mass mass;
   mass.reference = largest(dots, count);
-  mass.peak = 0.0f;
-  if (bias != nullptr) {
-    mass.peak = never;
-    for (int64_t i = 0; i < count; ++i) {
-      const float logit = (dots[i] - mass.reference) * inverse_temperature + bias[i];
-      mass.peak = logit > mass.peak ? logit : mass.peak;
-    }
+  mass.peak = 0.0;
+  if (bias == nullptr) {
+    mass.total = accumulate(Relative{dots, mass.reference, (float)inverse_temperature}, count, weights, prefix);
+    return mass;
   }
-  const Relative logits = {dots, bias, mass.reference, inverse_temperature, mass.peak};
+  RelativeBiased logits = {dots, bias, mass.reference, inverse_temperature, 0.0};
+  mass.peak = logits.logit(0);
+  for (int64_t i = 1; i < count; ++i) mass.peak = logits.logit(i) > mass.peak ? logits.logit(i) : mass.peak;
+  logits.peak = mass.peak;
   mass.total = accumulate(logits, count, weights, prefix);
   return mass;
 }
 
-// The same for cells, whose log masses are doubles; returns the log of their sum.  An empty cell has -infinity.
-double weigh_masses(const double* log_masses, int64_t count, float* weights, double* prefix) {
+// The same for cells, whose log masses are doubles. An empty cell has -infinity.
+Total weigh_masses(const double* log_masses, int64_t count, float* weights, double* prefix) {
   const double peak = largest_of(log_masses, count);
   const double total = accumulate(FromLogMasses{log_masses, peak}, count, weights, prefix);
-  return peak + __builtin_log(total);
+  return {peak, __builtin_log(total)};
 }
 
 }  // namespace SOFTINDEX_TARGET

@@ -21,7 +21,8 @@ struct Workspace {
   std::vector<float> dots;          // one stretch of rows, for each query of a group
   std::vector<float> weights;       // one cell
   std::vector<double> prefix;
-  std::vector<double> log_masses;   // (group_size, k)
+  std::vector<double> log_masses;   // (group_size, k), relative to pivots / temperature
+  double pivots[group_size] = {};
   std::vector<float> cell_dots;     // (group_size, k)
   std::vector<float> cell_weights;  // (k)
   std::vector<double> cell_prefix;
@@ -33,6 +34,7 @@ struct Workspace {
   std::vector<PendingDraw> pending;
   std::vector<int64_t> cells;
   std::vector<double> bounds;
+  std::vector<double> best_scores;
   int64_t stretch = 0;              // rows that `dots` holds for one query
 
   explicit Workspace(const View& view) {

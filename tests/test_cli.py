@@ -96,7 +96,7 @@ def test_ids_that_only_look_like_numbers_stay_text(saved, tmp_path):
         (("build", "{folder}/vectors.npy", "{folder}/queries.npy"), 4, "queries.npy"),
         (("build", "{folder}/vectors.npy", "{folder}/x", "--dispersion", "lots"), 3, "dispersion"),
         (("build", "{folder}/vectors.npy", "{folder}/x", "--dispersion=--3"), 3, "dispersion"),
-        (("sample", "{index}", "{queries}", "-t", "1", "-n", "2305843009213693952"), 3, "draws"),
+        (("sample", "{index}", "{queries}", "-t", "1", "-n", "2305843009213693952"), 3, "memory"),
         (("demo", "--items", "0"), 3, "items"),
     ],
 )

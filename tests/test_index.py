@@ -208,6 +208,57 @@ def test_extremes_work(name, temperature, dispersion):
             assert np.isfinite(index.log_partition(query, temperature=temperature, method=method).value)
 
 
+@pytest.mark.parametrize("temperature", [1e-16, 1e-4, 0.1, 1.0])
+@pytest.mark.parametrize("method", LAWS)
+def test_a_huge_common_score_drowns_nothing(method, temperature):
+    """Scores of 1e12 and more, equal or nearly so: the counts still decide."""
+    three = np.array([[1, 10], [1, 10.5], [1, -10]], np.float32)
+    ones = np.ones((40, 3), np.float32)
+    far = vectors(300, 16) + np.float32(1e6)
+    cases = [(three, np.array([1e12, 0], np.float32), 2), (ones, ones[0], 40), (far, far[0], 17)]
+    for data, query, clusters in cases:
+        law = softindex.build(data, clusters=clusters).log_prob(
+            query, range(len(data)), temperature=temperature, method=method
+        )
+        assert np.exp(law).sum() == pytest.approx(1, abs=1e-4)
+
+
+def test_large_biases_against_large_scores_keep_their_digits():
+    data, bias = np.array([[0.0], [-1e6]], np.float32), np.array([0, 1e6], np.float32)
+    index = softindex.build(data, log_bias=bias, clusters=1)
+    temperature = 1.0000001
+    law = np.exp(index.log_prob(np.ones(1, np.float32), [0, 1], temperature=temperature, method="exact"))
+    second = 1 / (1 + np.exp(-(1e6 - 1e6 / temperature)))
+    np.testing.assert_allclose(law, [1 - second, second], atol=1e-6)
+    draws = index.sample(np.ones(1, np.float32), 20_000, temperature=temperature, method="exact", seed=1)
+    # Within five standard deviations: false alarm 6e-7.
+    assert abs(draws.ids.mean() - second) < 5 * (0.25 / 20_000) ** 0.5
+
+
+@pytest.mark.parametrize("scale", [5.0, 1e4, 1e6])
+def test_a_constant_bias_does_not_change_the_top_k(scale):
+    data = vectors(2000, 16)
+    query = vectors(1, 16, seed=3)[0]
+    plain = softindex.build(data).top_k(query, 50).ids
+    biased = softindex.build(data, log_bias=np.full(2000, scale, np.float32)).top_k(query, 50, temperature=10.0).ids
+    np.testing.assert_array_equal(plain, biased)
+
+
+def test_ids_of_a_wrong_kind_or_shape_are_refused():
+    for ids in (None, [5, 7, 9], ["1", "2", "3"]):
+        index = softindex.build(vectors(3), ids=ids)
+        with pytest.raises(softindex.InputError):
+            index.log_prob(vectors(1)[0], [[1], [1, 2]], temperature=1.0)
+    with pytest.raises(softindex.InputError, match="string ids"):
+        softindex.build(vectors(3), ids=["1", "2", "3"]).log_prob(vectors(1)[0], [1, "2"], temperature=1.0)
+
+
+def test_an_item_far_outside_the_sample_makes_no_noise():
+    data = vectors(4000, 8) * np.float32(1e-30)
+    data[1234] = 1e14
+    assert len(softindex.build(data, clusters=2)) == 4000
+
+
 def test_at_a_very_low_temperature_the_best_item_is_drawn():
     data = vectors(300, 10)
     index = softindex.build(data)
@@ -232,6 +283,7 @@ def test_at_a_very_high_temperature_every_item_is_as_likely():
         ({"dispersion": "some"}, "dispersion"),
         ({"dispersion": 0}, "dispersion"),
         ({"dispersion": -2}, "dispersion"),
+        ({"dispersion": -(10**5000)}, "dispersion"),
         ({"dispersion": 2.5}, "dispersion"),
         ({"dispersion": True}, "dispersion"),
         ({"seed": -1}, "seed"),

@@ -20,14 +20,15 @@ from rich.table import Table
 
 import softindex
 from softindex import demo as demonstration
-from softindex.errors import InputError, MissingDependencyError, SoftindexError, StorageError
+from softindex.errors import InputError, MissingDependencyError, StorageError
 from softindex.laws import LAWS
 from softindex.store import read_manifest
 from softindex.store import verify as verify_stored
-from softindex.vectors import read
+from softindex.vectors import check_seed, read
 
 __all__ = ["app", "main"]
 
+EXIT_FAILURE = 1
 EXIT_BAD_INPUT = 3
 EXIT_STORAGE = 4
 EPILOG = "Exit codes: 0 done, 1 unexpected failure, 2 wrong usage, 3 bad input, 4 a saved index that cannot be used."
@@ -84,7 +85,7 @@ def _parse_line(line: str, number: int) -> list[float]:
         if line.lstrip().startswith("["):
             return [float(value) for value in json.loads(line)]
         return [float(value) for value in line.replace(",", " ").split()]
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise InputError(
             f"line {number} of standard input is not a query ({error}); write its numbers separated by spaces or "
             "commas, or as a JSON list."
@@ -271,9 +272,9 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Make up an unbalanced catalogue, build its index, and show every method's error and speed."""
-    if items < 1:
-        raise InputError(f"items is {items}; ask for at least 1.")
-    index, queries = demonstration.build_catalogue(items, seed=seed, threads=threads)
+    if items < 100:
+        raise InputError(f"items is {items}; ask for at least 100.")
+    index, queries = demonstration.build_catalogue(items, seed=check_seed(seed), threads=threads)
     lines = list(demonstration.compare(index, queries))
     if as_json:
         for line in lines:
@@ -315,8 +316,14 @@ def main() -> None:
         _fail(error, EXIT_BAD_INPUT)
     except StorageError as error:
         _fail(error, EXIT_STORAGE)
+    except MemoryError:
+        _fail("this does not fit into memory; use fewer items, queries or draws.", EXIT_BAD_INPUT)
+    except OSError as error:
+        _fail(f"the output could not be written ({error.strerror}).", EXIT_FAILURE)
 
 
-def _fail(error: SoftindexError, code: int) -> None:
-    typer.echo(f"softindex: {error}", err=True)
+def _fail(sentence: object, code: int) -> None:
+    typer.echo(f"softindex: {sentence}", err=True)
+    # What is left in the buffer could not be written either, and is not tried again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

@@ -136,6 +136,10 @@ def _check_arrays(arrays: Mapping[str, NDArray[Any]], parameters: Json) -> None:
         raise CorruptIndexError(
             f"there is no dispersion {parameters['dispersion']!r}; restore a copy or build it again."
         )
+    if "forms" in arrays and arrays["forms"].dtype != (np.int16 if parameters["dispersion"] == "full" else np.int8):
+        raise CorruptIndexError("the forms of the dispersion are of the wrong type; restore a copy or build it again.")
+    if "id_text" in arrays and arrays["id_text"].ndim != 1:
+        raise CorruptIndexError("the text of the ids is not one text; restore a copy or build it again.")
     if parameters["dispersion"] != "none" and not {"forms", "scales", "excess"} <= arrays.keys():
         raise CorruptIndexError("the dispersion of the clusters is missing; restore a copy or build it again.")
     shape = (parameters["items"], parameters["dim"])

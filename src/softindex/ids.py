@@ -21,8 +21,15 @@ def _narrow(count: int) -> type[np.int32] | type[np.int64]:
     return np.int32 if count < 2**31 else np.int64
 
 
+def _as_array(ids: Any, dtype: type[object] | None = None) -> NDArray[Any]:
+    try:
+        return ids if isinstance(ids, np.ndarray) else np.array(ids, dtype)
+    except ValueError as error:
+        raise InputError(f"ids cannot be turned into an array ({error}); give every query as many.") from error
+
+
 def _as_integers(ids: Any) -> NDArray[np.int64]:
-    array = np.asarray(ids)
+    array = _as_array(ids)
     if array.size == 0:
         return array.astype(np.int64)
     if array.dtype.kind not in "iu":
@@ -100,11 +107,14 @@ class StringIds:
     positions: NDArray[Any]
 
     def _one(self, position: int) -> str:
-        begin = self.ends[position - 1] if position else 0
+        begin = int(self.ends[position - 1]) if position else 0
+        end = int(self.ends[position])
         try:
-            return bytes(self.text[begin : self.ends[position]]).decode("utf-8", "surrogatepass")
-        except UnicodeDecodeError as error:
-            raise CorruptIndexError("an id is no text: the index is damaged; run softindex verify on it.") from error
+            if 0 <= begin <= end <= min(len(self.text), begin + LONGEST):
+                return bytes(self.text[begin:end]).decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            pass
+        raise CorruptIndexError("an id is no text: the index is damaged; run softindex verify on it.")
 
     def at(self, positions: NDArray[np.int64]) -> Ids:
         """Ids at these positions, same shape."""
@@ -113,7 +123,8 @@ class StringIds:
 
     def find(self, ids: Any) -> NDArray[np.int64]:
         """Positions of these ids, same shape; UnknownIdError names one that is not there."""
-        wanted = np.asarray(ids)
+        # As objects: NumPy would make strings of the integers in a mixed list.
+        wanted = _as_array(ids, object)
         if (wanted.size and wanted.dtype.kind not in "UO") or not all(
             isinstance(value, str) for value in wanted.ravel().tolist()
         ):
@@ -128,6 +139,8 @@ class StringIds:
         # Two ids may share a hash: walk the run of equal hashes.
         while start < len(self.hashes) and self.hashes[start] == value:
             position = int(self.positions[start])
+            if not 0 <= position < len(self.ends):
+                raise CorruptIndexError("an id leads to no item: the index is damaged; run softindex verify on it.")
             if self._one(position) == text:
                 return position
             start += 1
@@ -143,11 +156,16 @@ class StringIds:
         }
 
 
+LONGEST = 1 << 24
+"""Bytes of an id: a longer one is refused when an index is built, and a sign of damage when it is read."""
+
 IdMap = RowIds | IntegerIds | StringIds
 
 
 def _encode(texts: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    if any(len(part) > LONGEST for part in encoded):
+        raise InputError(f"an id is longer than {LONGEST} bytes; pass shorter ids.")
     ends = np.cumsum([len(part) for part in encoded], dtype=np.int64)
     return np.frombuffer(b"".join(encoded), dtype=np.uint8), ends
 

@@ -7,9 +7,10 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from softindex.contents import KIND, Contents, describe, from_stored, make_engine, to_stored
-from softindex.errors import CorruptIndexError, InputError
+from softindex.errors import CorruptIndexError, InputError, SoftindexError
 from softindex.ids import id_map
 from softindex.laws import Law, find_law, law_offset, log_partition_slack
 from softindex.moments import choose_dispersion, measure
@@ -101,16 +102,12 @@ class Index:
         count, heat, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
         law, offset = self._law(method)
         workers = check_threads(threads)
-        try:
-            positions, log_prob = np.empty((len(batch), count), np.int64), np.empty((len(batch), count))
-            scored = np.empty(len(batch), np.int64)
+        positions, log_prob = _empty(len(batch), count, np.int64), _empty(len(batch), count, np.float64)
+        scored = np.empty(len(batch), np.int64)
+        with _explained(len(batch), count):
             self._engine.sample(batch, offset, law.dispersion, heat, key, workers, positions, log_prob, scored)
-        except (MemoryError, ValueError) as failure:
-            raise InputError(
-                f"{count} draws for {len(batch)} queries do not fit into memory; ask for fewer."
-            ) from failure
+            ids = self._contents.ids.at(positions)
         error = 0.0 if law.exhaustive else np.nan
-        ids = self._contents.ids.at(positions)
         if single:
             return Draws(ids[0], log_prob[0], error, scored[0], method, key)
         return Draws(ids, log_prob, np.full(len(batch), error), scored, method, key)
@@ -137,8 +134,10 @@ class Index:
         if wanted.size and not 0 <= wanted.min() <= wanted.max() < len(self):
             # Larger arrays of a mapped index are not checked when it is loaded.
             raise CorruptIndexError("an id leads to no item: the index is damaged; run softindex verify on it.")
-        result = np.empty(wanted.shape)
-        self._engine.log_prob(batch, offset, law.dispersion, heat, wanted, check_threads(threads), result)
+        b, m = wanted.shape
+        result, workers = _empty(b, m, np.float64), check_threads(threads)
+        with _explained(b, m):
+            self._engine.log_prob(batch, offset, law.dispersion, heat, wanted, workers, result)
         return result.reshape(positions.shape) if single else result
 
     def log_partition(
@@ -151,8 +150,9 @@ class Index:
         batch, single = check_queries(queries, self.dim)
         heat = check_temperature(temperature)
         law, offset = self._law(method)
-        value = np.empty(len(batch))
-        self._engine.log_partition(batch, offset, law.dispersion, heat, check_threads(threads), value)
+        value, workers = np.empty(len(batch)), check_threads(threads)
+        with _explained(len(batch), 1):
+            self._engine.log_partition(batch, offset, law.dispersion, heat, workers, value)
         if not law.exhaustive:
             return Estimate(value[0] if single else value)
         slack = log_partition_slack(batch, value, heat, self._contents.moments, self._contents.log_bias)
@@ -180,11 +180,12 @@ class Index:
         if count > len(self):
             raise InputError(f"k is {count} but the index holds {len(self)} items; ask for at most that many.")
         cells = -1 if probes is None else check_count(probes, "probes")
-        positions = np.empty((len(batch), count), np.int64)
-        scores = np.empty((len(batch), count), np.float32)
+        workers = check_threads(threads)
+        positions, scores = _empty(len(batch), count, np.int64), _empty(len(batch), count, np.float32)
         scored = np.empty(len(batch), np.int64)
-        self._engine.top_k(batch, heat, cells, check_threads(threads), positions, scores, scored)
-        ids = self._contents.ids.at(positions)
+        with _explained(len(batch), count):
+            self._engine.top_k(batch, heat, cells, workers, positions, scores, scored)
+            ids = self._contents.ids.at(positions)
         return TopK(ids[0], scores[0], scored[0]) if single else TopK(ids, scores, scored)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -198,6 +199,39 @@ class Index:
             law = find_law(method, moments.dispersion.kind)
             known = self._laws[method] = (law, law_offset(law, moments))
         return known
+
+
+def _empty(b: int, m: int, dtype: type[Any]) -> NDArray[Any]:
+    """An array (b, m) for results; InputError where it would not fit into memory."""
+    try:
+        return np.empty((b, m), dtype)
+    except (MemoryError, ValueError) as error:
+        raise InputError(f"{m} results for each of {b} queries do not fit into memory; ask for fewer.") from error
+
+
+class _explained:  # noqa: N801 - reads as a phrase: with _explained(b, m)
+    """Say in words what the engine throws.  A class, as a generator would cost a microsecond a call."""
+
+    __slots__ = ("b", "m")
+
+    def __init__(self, b: int, m: int) -> None:
+        self.b, self.m = b, m
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if kind is None or isinstance(error, SoftindexError):
+            return
+        if isinstance(error, MemoryError):
+            raise InputError(
+                f"{self.m} results for each of {self.b} queries do not fit into memory; ask for fewer."
+            ) from error
+        if isinstance(error, (RuntimeError, IndexError)):
+            # Larger arrays of a mapped index are not checked when it is loaded.
+            raise CorruptIndexError(
+                f"the index is damaged ({error}); run softindex verify on it, restore a copy or build it again."
+            ) from error
 
 
 def _spread(positions: Integers, b: int, single: bool) -> Integers:
@@ -248,7 +282,7 @@ def build(
         placed = rearrange(source.vectors, order, report=report)
         placed_bias = None if bias is None else bias[order]
         moments = measure(placed, offsets, log_bias=placed_bias, dispersion=form, threads=workers, report=report)
-    asked = dispersion if isinstance(dispersion, str) else int(dispersion)
+    asked = dispersion if isinstance(dispersion, str) else form
     parameters = {"softindex": version("softindex"), "seed": key, "dispersion_asked": asked}
     return Index(Contents(placed, offsets, id_map(source.ids, order), placed_bias, moments, parameters))
 
@@ -261,7 +295,7 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = Fals
     contents = from_stored(load_stored(path, mmap=mmap, verify=verify, kind=KIND))
     try:
         return Index(contents)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise CorruptIndexError(
             f"the index at {os.fspath(path)} does not fit together ({error}); restore a copy or build it again."
         ) from error

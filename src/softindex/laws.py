@@ -78,5 +78,5 @@ def log_partition_slack(
     norms = np.sqrt(np.einsum("bd,bd->b", queries, queries, dtype=np.float64))
     longest = float(moments.norm_max.max())
     dots = rounding(queries.shape[1]) * norms * longest / temperature
-    bias = 0.0 if log_bias is None else 8 * unit * max(float(log_bias.max()), -float(log_bias.min()))
+    bias = 0.0 if log_bias is None else 1e-14 * max(float(log_bias.max()), -float(log_bias.min()))
     return np.asarray(dots + bias + (4 * 87 + 32) * unit + 1e-15 * np.abs(value))

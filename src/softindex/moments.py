@@ -34,7 +34,8 @@ def choose_dispersion(asked: Any, d: int) -> Form:
         return "full" if d * (d + 1) <= AUTO_RANK * (d + 4) + 4 else AUTO_RANK
     if isinstance(asked, (int, np.integer)) and not isinstance(asked, bool) and asked >= 1:
         return min(int(asked), d)
-    raise InputError(f'dispersion is {asked!r}; expected "none", "full", "auto" or a rank of at least 1.')
+    shown = "a rank below 1" if isinstance(asked, (int, np.integer)) else repr(asked)
+    raise InputError(f'dispersion is {shown}; expected "none", "full", "auto" or a rank of at least 1.')
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +284,9 @@ def _keep_few_items(results: _Results, cell: int, items: Doubles, rank: int) -> 
     half = axes * np.sqrt(np.maximum(weights, 0.0))
     signs = np.concatenate([np.ones(len(items)), -np.ones(len(kept))])
     missed = _largest_eigenvalue(half.T @ (half * signs[:, None]))
-    results.excess[cell] = _up(max(missed - spread, 0.0) + 1e-9 * trace)
+    # Where the forms are almost the items, this matrix is almost nilpotent, and rounding moves its eigenvalues by the
+    # square root of what it is: allow for 1e-6.
+    results.excess[cell] = _up(max(missed - spread, 0.0) + 1e-6 * trace)
 
 
 def _leading(matrix: Doubles, rank: int) -> tuple[Doubles, Doubles]:

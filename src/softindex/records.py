@@ -75,7 +75,8 @@ class Dispersion:
         doubled, so that q' S q is its dot product with the packed products q_i q_j.
     rank r: `forms` (k, r, d) int8 times `scales` (k, r), and `spread` (k,): q' S q is estimated by
         sum_j (f_j . q)^2 + spread |q|^2 (the rest of the trace spread evenly).
-    In both, estimate + `excess` |q|^2 is an upper bound of the true form for every q, rounding included.
+    In both, estimate + `excess` |q|^2 is an upper bound of the true form for every q, rounding of what is stored
+    included.  (The kernels also round q, to 16 bits of its largest coordinate, when they evaluate forms of rank r.)
     """
 
     kind: str

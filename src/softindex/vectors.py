@@ -136,8 +136,8 @@ def _convert_queries(array: NDArray[Any], dim: int) -> tuple[Floats, bool]:
         )
     if len(array) == 0:
         raise InputError("there are no queries; pass at least one row.")
-    # A float64 beyond float32 becomes inf and is refused below.
-    with np.errstate(over="ignore"):
+    # A float64 beyond float32 becomes inf and is refused below; one too small becomes zero.
+    with np.errstate(over="ignore", under="ignore"):
         block = np.require(array, np.float32, ["C_CONTIGUOUS", "ALIGNED"])
     single = block.ndim == 1
     block = block.reshape(-1, dim)

@@ -41,8 +41,10 @@ class _Frame:
     def __call__(self, rows: NDArray[Any]) -> Floats:
         """Rows (m, d) float32 or float16 in these coordinates, as a new (m, d) float32 array."""
         framed = np.array(rows, dtype=np.float32, order="C", subok=False)
-        framed *= self.scale
-        framed -= self.centre
+        # An item far longer than all that were sampled may overflow here; the search then leaves it to any cell.
+        with np.errstate(all="ignore"):
+            framed *= self.scale
+            framed -= self.centre
         return framed
 
 
