@@ -7,8 +7,9 @@ namespace softindex {
 namespace {
 
 #define SOFTINDEX_TABLE(target)                                                                                    \
-  {#target,        target::scan,         target::scan_group, target::scan_int8,     target::scan_int16,            \
-   target::weigh,  target::weigh_masses, target::pick,       target::outer_product, target::square_sums}
+  {#target,          target::scan,  target::scan_group,   target::scan_int8, target::scan_int16,                    \
+   target::largest,  target::weigh, target::weigh_masses, target::pick,      target::outer_product,                 \
+   target::square_sums}
 
 struct Candidate {
   Kernels kernels;

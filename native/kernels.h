@@ -47,6 +47,7 @@ struct Kernels {
   void (*scan_group)(Rows rows, const float* queries, float* dots, int64_t stride);
   void (*scan_int8)(Matrix<int8_t> rows, const int16_t* queries, int64_t count, int32_t* dots, int64_t stride);
   void (*scan_int16)(Matrix<int16_t> rows, const float* queries, int64_t count, float* dots, int64_t stride);
+  float (*largest)(const float* values, int64_t count);
   Mass (*weigh)(const float* dots, int64_t count, double inverse_temperature, const float* bias, float* weights,
                 double* prefix);
   Total (*weigh_masses)(const double* log_masses, int64_t count, float* weights, double* prefix);
@@ -61,6 +62,7 @@ struct Kernels {
   void scan_group(Rows rows, const float* queries, float* dots, int64_t stride);                                   \
   void scan_int8(Matrix<int8_t> rows, const int16_t* queries, int64_t count, int32_t* dots, int64_t stride);       \
   void scan_int16(Matrix<int16_t> rows, const float* queries, int64_t count, float* dots, int64_t stride);         \
+  float largest(const float* values, int64_t count);                                                               \
   Mass weigh(const float* dots, int64_t count, double inverse_temperature, const float* bias, float* weights,      \
              double* prefix);                                                                                      \
   Total weigh_masses(const double* log_masses, int64_t count, float* weights, double* prefix);                     \

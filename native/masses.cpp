@@ -96,9 +96,15 @@ double log_mass(const Mass& mass, double temperature, double pivot) {
 void find_pivots(const Kernels& kernels, const View& view, int64_t count, Workspace& workspace, double* pivots) {
   scan_rows(kernels, view.mean_rows(), workspace.queries.data(), count, workspace.cell_dots.data(), view.k);
   for (int64_t g = 0; g < count; ++g) {
-    double best = -std::numeric_limits<double>::infinity();
+    const float* dots = &workspace.cell_dots[g * view.k];
+    if (!view.any_empty) {
+      pivots[g] = kernels.largest(dots, view.k);
+      continue;
+    }
+    // The mean of an empty cell stands for nothing.
+    float best = -std::numeric_limits<float>::infinity();
     for (int64_t c = 0; c < view.k; ++c)
-      if (view.size(c) > 0) best = std::max(best, (double)workspace.cell_dots[g * view.k + c]);
+      if (view.size(c) > 0) best = std::max(best, dots[c]);
     pivots[g] = best;
   }
 }

@@ -110,9 +110,10 @@ class BoundEngine {
     expect((int64_t)offsets_.shape(0) == view.k + 1, "offsets do not fit the means");
     expect(offsets_.data()[0] == 0 && offsets_.data()[view.k] == view.n, "offsets do not cover the vectors");
     for (int64_t c = 0; c < view.k; ++c) {
-      const int64_t size = offsets_.data()[c + 1] - offsets_.data()[c];
-      expect(size >= 0, "offsets decrease");
-      view.largest_cell = size > view.largest_cell ? size : view.largest_cell;
+      expect(offsets_.data()[c] <= offsets_.data()[c + 1], "offsets decrease");
+      view.any_empty = view.any_empty || offsets_.data()[c] == offsets_.data()[c + 1];
+      // From zero to n and never down: no difference can overflow.
+      view.largest_cell = std::max(view.largest_cell, offsets_.data()[c + 1] - offsets_.data()[c]);
     }
     expect((int64_t)radii_.shape(0) == view.k && (int64_t)norm_max_.shape(0) == view.k, "radii do not fit");
     if (bias_) expect((int64_t)bias_->shape(0) == view.n && bias_max_ && (int64_t)bias_max_->shape(0) == view.k,

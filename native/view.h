@@ -26,6 +26,7 @@ struct View {
   const float* scales = nullptr;        // what an integer of the forms stands for: (k) if full, (k, rank)
   const float* spread = nullptr;        // (k), rank forms only
   int64_t largest_cell = 0;
+  bool any_empty = false;
 
   int64_t size(int64_t cell) const { return offsets[cell + 1] - offsets[cell]; }
   int64_t triangle() const { return d * (d + 1) / 2; }

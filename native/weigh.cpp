@@ -29,23 +29,6 @@ SOFTINDEX_INLINE Vector exponential(Vector x) {
   return select(alive, (Vector)((IntVector)value + (exponent << 23)), Vector{});
 }
 
-SOFTINDEX_INLINE float largest(const float* values, int64_t count) {
-  float best = never;
-  int64_t i = 0;
-  if (count >= lanes) {
-    Lanes top = load(values);
-    for (i = lanes; i + lanes <= count; i += lanes) {
-      const Lanes next = load(values + i);
-      for (int p = 0; p < parts; ++p) top.part[p] = larger(next.part[p], top.part[p]);
-    }
-    float spread[lanes];
-    store(spread, top);
-    for (float value : spread) best = value > best ? value : best;
-  }
-  for (; i < count; ++i) best = values[i] > best ? values[i] : best;
-  return best;
-}
-
 // Eight running maxima: one alone would wait for each comparison in turn.
 SOFTINDEX_INLINE double largest_of(const double* values, int64_t count) {
   double top[8];
@@ -130,6 +113,24 @@ SOFTINDEX_INLINE double accumulate(const Logits& logits, int64_t count, float* w
 }
 
 }  // namespace
+
+// The largest of count >= 1 values.
+float largest(const float* values, int64_t count) {
+  float best = never;
+  int64_t i = 0;
+  if (count >= lanes) {
+    Lanes top = load(values);
+    for (i = lanes; i + lanes <= count; i += lanes) {
+      const Lanes next = load(values + i);
+      for (int p = 0; p < parts; ++p) top.part[p] = larger(next.part[p], top.part[p]);
+    }
+    float spread[lanes];
+    store(spread, top);
+    for (float value : spread) best = value > best ? value : best;
+  }
+  for (; i < count; ++i) best = values[i] > best ? values[i] : best;
+  return best;
+}
 
 // count >= 1. weights (count) and prefix (blocks(count)), the running total after each block, may be null.
 Mass weigh(const float* dots, int64_t count, double inverse_temperature, const float* bias, float* weights,

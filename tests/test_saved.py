@@ -88,6 +88,7 @@ WRONG = {
     "float ids": lambda s: changed(s, id_positions=s.arrays["id_positions"].astype(np.float32)),
     "long offsets": lambda s: changed(s, offsets=s.arrays["offsets"] + 1),
     "backward offsets": lambda s: changed(s, offsets=s.arrays["offsets"][::-1].copy()),
+    "wrapping offsets": lambda s: changed(s, offsets=np.array([0, 1, -(2**63), -(2**62), *[80] * 6])),
     "wrong dtype": lambda s: changed(s, vectors=s.arrays["vectors"].astype(np.float64)),
     "wrong dimension": lambda s: changed(s, means=s.arrays["means"][:, :-1].copy()),
     "no scales": lambda s: changed(s, drop=["scales"]),

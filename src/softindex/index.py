@@ -33,14 +33,17 @@ from softindex.vectors import (
 
 __all__ = ["Index", "build", "load"]
 
+_THROWN = (MemoryError, RuntimeError, IndexError)
+
 
 class Index:
     """Items partitioned into cells, ready to be drawn from.  Made by `build` or `load`; never changes."""
 
-    __slots__ = ("_contents", "_engine", "_laws")
+    __slots__ = ("_contents", "_dim", "_engine", "_laws")
 
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
+        self._dim = int(contents.vectors.shape[1])
         self._engine = make_engine(contents)
         self._laws: dict[str, tuple[Law, Doubles | None]] = {}
 
@@ -56,7 +59,7 @@ class Index:
     @property
     def dim(self) -> int:
         """Dimensions of an item."""
-        return int(self._contents.vectors.shape[1])
+        return self._dim
 
     @property
     def clusters(self) -> int:
@@ -98,15 +101,17 @@ class Index:
         The same seed and query give the same draws, however queries are batched, ordered or spread over threads;
         copies of a query in one call get draws of their own.  seed None: a fresh one, told in the result.
         """
-        batch, single = check_queries(queries, self.dim)
+        batch, single = check_queries(queries, self._dim)
         count, heat, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
         law, offset = self._law(method)
         workers = check_threads(threads)
         positions, log_prob = _empty(len(batch), count, np.int64), _empty(len(batch), count, np.float64)
         scored = np.empty(len(batch), np.int64)
-        with _explained(len(batch), count):
+        try:
             self._engine.sample(batch, offset, law.dispersion, heat, key, workers, positions, log_prob, scored)
             ids = self._contents.ids.at(positions)
+        except _THROWN as thrown:
+            raise _explain(thrown, len(batch), count) from thrown
         error = 0.0 if law.exhaustive else np.nan
         if single:
             return Draws(ids[0], log_prob[0], error, scored[0], method, key)
@@ -126,7 +131,7 @@ class Index:
         queries (b, d) and ids (b, m), or ids (m,) for every query alike; returns (b, m).  One query (d,): ids (m,),
         returns (m,).
         """
-        batch, single = check_queries(queries, self.dim)
+        batch, single = check_queries(queries, self._dim)
         heat = check_temperature(temperature)
         law, offset = self._law(method)
         positions = self._contents.ids.find(ids)
@@ -136,8 +141,10 @@ class Index:
             raise CorruptIndexError("an id leads to no item: the index is damaged; run softindex verify on it.")
         b, m = wanted.shape
         result, workers = _empty(b, m, np.float64), check_threads(threads)
-        with _explained(b, m):
+        try:
             self._engine.log_prob(batch, offset, law.dispersion, heat, wanted, workers, result)
+        except _THROWN as thrown:
+            raise _explain(thrown, b, m) from thrown
         return result.reshape(positions.shape) if single else result
 
     def log_partition(
@@ -147,12 +154,14 @@ class Index:
 
         queries (b, d) or (d,); value (b,).  "exact" comes with bounds that hold whatever the rounding of float32.
         """
-        batch, single = check_queries(queries, self.dim)
+        batch, single = check_queries(queries, self._dim)
         heat = check_temperature(temperature)
         law, offset = self._law(method)
         value, workers = np.empty(len(batch)), check_threads(threads)
-        with _explained(len(batch), 1):
+        try:
             self._engine.log_partition(batch, offset, law.dispersion, heat, workers, value)
+        except _THROWN as thrown:
+            raise _explain(thrown, len(batch), 1) from thrown
         if not law.exhaustive:
             return Estimate(value[0] if single else value)
         slack = log_partition_slack(batch, value, heat, self._contents.moments, self._contents.log_bias)
@@ -175,7 +184,7 @@ class Index:
         that were not scanned.  probes = m: the best of the m most promising clusters, or of more where these hold
         fewer than k items.  Equal scores come in the order in which the items are stored.
         """
-        batch, single = check_queries(queries, self.dim)
+        batch, single = check_queries(queries, self._dim)
         count, heat = check_count(k, "k"), check_temperature(temperature)
         if count > len(self):
             raise InputError(f"k is {count} but the index holds {len(self)} items; ask for at most that many.")
@@ -183,9 +192,11 @@ class Index:
         workers = check_threads(threads)
         positions, scores = _empty(len(batch), count, np.int64), _empty(len(batch), count, np.float32)
         scored = np.empty(len(batch), np.int64)
-        with _explained(len(batch), count):
+        try:
             self._engine.top_k(batch, heat, cells, workers, positions, scores, scored)
             ids = self._contents.ids.at(positions)
+        except _THROWN as thrown:
+            raise _explain(thrown, len(batch), count) from thrown
         return TopK(ids[0], scores[0], scored[0]) if single else TopK(ids, scores, scored)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -209,29 +220,13 @@ def _empty(b: int, m: int, dtype: type[Any]) -> NDArray[Any]:
         raise InputError(f"{m} results for each of {b} queries do not fit into memory; ask for fewer.") from error
 
 
-class _explained:  # noqa: N801 - reads as a phrase: with _explained(b, m)
-    """Say in words what the engine throws.  A class, as a generator would cost a microsecond a call."""
-
-    __slots__ = ("b", "m")
-
-    def __init__(self, b: int, m: int) -> None:
-        self.b, self.m = b, m
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if kind is None or isinstance(error, SoftindexError):
-            return
-        if isinstance(error, MemoryError):
-            raise InputError(
-                f"{self.m} results for each of {self.b} queries do not fit into memory; ask for fewer."
-            ) from error
-        if isinstance(error, (RuntimeError, IndexError)):
-            # Larger arrays of a mapped index are not checked when it is loaded.
-            raise CorruptIndexError(
-                f"the index is damaged ({error}); run softindex verify on it, restore a copy or build it again."
-            ) from error
+def _explain(error: Exception, b: int, m: int) -> SoftindexError:
+    """What the engine threw, in words."""
+    if isinstance(error, MemoryError):
+        return InputError(f"{m} results for each of {b} queries do not fit into memory; ask for fewer.")
+    # Larger arrays of a mapped index are not checked when it is loaded.
+    advice = "run softindex verify on it, restore a copy or build it again"
+    return CorruptIndexError(f"the index is damaged ({error}); {advice}.")
 
 
 def _spread(positions: Integers, b: int, single: bool) -> Integers:

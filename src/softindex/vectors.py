@@ -320,6 +320,9 @@ def check_threads(threads: Any) -> int:
 
 
 def _check_integer(value: Any, name: str, low: int, high: int) -> int:
+    # Nearly always a plain int, and this is on the way of every query.
+    if type(value) is int and low <= value <= high:
+        return value
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and low <= int(value) <= high:
         return int(value)
     raise InputError(f"{name} is {_show(value)}; expected one integer from {low} to {high}.")
