@@ -97,7 +97,7 @@ def run_threads(options):
             )
             for threads in (1, 2)
         }
-        medians = interleave(functions, [queries] * 15, stretch=1)
+        medians = interleave(functions, [queries] * 31, stretch=1)
         rows.append(
             [
                 method,
