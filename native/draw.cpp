@@ -1,8 +1,9 @@
-// The two-level draw: a cell by its log mass, then an item by one scan of the cell.
+// The two-level draw: cells by their log mass, then items by one scan of each chosen cell.
 #include "draw.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <stdexcept>
 
 #include "masses.h"
@@ -11,16 +12,21 @@
 namespace softindex {
 namespace {
 
-ScannedCell scan_cell(const Kernels& kernels, const View& view, double temperature, const float* query,
-                      int64_t cell, Workspace& workspace) {
-  ScannedCell scanned;
-  scanned.begin = view.offsets[cell];
-  scanned.count = view.size(cell);
-  kernels.scan(view.items(scanned.begin, view.offsets[cell + 1]), query, workspace.dots.data());
+// A cell scanned at one query: its weights and prefix sums are in the workspace until the next one is weighed.
+struct ScannedCell {
+  Mass mass;
+  double log_total;  // log of mass.total
+  int64_t begin, count;
+  const float* dots;
+};
+
+ScannedCell weigh_cell(const Kernels& kernels, const View& view, double temperature, int64_t cell, const float* dots,
+                       Workspace& workspace) {
+  ScannedCell scanned = {{}, 0.0, view.offsets[cell], view.size(cell), dots};
   const float* bias = view.bias == nullptr ? nullptr : view.bias + scanned.begin;
   if (scanned.count > 0)
-    scanned.mass = kernels.weigh(workspace.dots.data(), scanned.count, 1.0 / temperature, bias,
-                                 workspace.weights.data(), workspace.prefix.data());
+    scanned.mass = kernels.weigh(dots, scanned.count, 1.0 / temperature, bias, workspace.weights.data(),
+                                 workspace.prefix.data());
   // Numbers that were finite when the index was built give a positive sum.
   if (scanned.count == 0 || !(scanned.mass.total > 0 && std::isfinite(scanned.mass.total)))
     throw std::runtime_error("a cluster that was drawn holds no weight");
@@ -29,10 +35,9 @@ ScannedCell scan_cell(const Kernels& kernels, const View& view, double temperatu
 }
 
 // log of the probability of the item inside its cell.
-double log_within(const View& view, double temperature, const ScannedCell& scanned, int64_t i,
-                  const Workspace& workspace) {
+double log_within(const View& view, double temperature, const ScannedCell& scanned, int64_t i) {
   const double bias = view.bias == nullptr ? 0.0 : view.bias[scanned.begin + i];
-  const double relative = ((double)workspace.dots[i] - scanned.mass.reference) * (1.0 / temperature) + bias;
+  const double relative = ((double)scanned.dots[i] - scanned.mass.reference) * (1.0 / temperature) + bias;
   // A rounding of the parts must not make a certain item more than certain.
   return std::min(0.0, relative - scanned.mass.peak - scanned.log_total);
 }
@@ -48,41 +53,68 @@ double log_share(double log_mass, const Total& total) {
   return std::min(0.0, (log_mass - total.peak) - total.log_total);
 }
 
-void order_by_cell(std::vector<PendingDraw>& pending) {
-  std::sort(pending.begin(), pending.end(), [](const PendingDraw& a, const PendingDraw& b) {
-    return a.cell != b.cell ? a.cell < b.cell : a.draw < b.draw;
-  });
+// Draws the items of one query inside the cell it was scanned at.
+void pick_items(const Kernels& kernels, const View& view, double temperature, const ScannedCell& scanned,
+                const PendingDraw* begin, const PendingDraw* end, int64_t* positions, double* log_prob,
+                const Workspace& workspace) {
+  for (const PendingDraw* next = begin; next != end; ++next) {
+    const int64_t i = kernels.pick(workspace.weights.data(), workspace.prefix.data(), scanned.count, next->uniform);
+    positions[next->slot] = scanned.begin + i;
+    log_prob[next->slot] = next->log_share + log_within(view, temperature, scanned, i);
+  }
 }
 
 }  // namespace
 
-int64_t draw(const Kernels& kernels, const View& view, const Law& law, const float* query, const double* log_masses,
-             uint64_t key, uint64_t stream, int64_t n, int64_t* positions, double* log_prob, Workspace& workspace) {
+void order_by_cell(PendingDraw* begin, PendingDraw* end) {
+  std::sort(begin, end, [](const PendingDraw& a, const PendingDraw& b) {
+    return a.cell != b.cell ? a.cell < b.cell : a.slot < b.slot;
+  });
+}
+
+int64_t choose_cells(const Kernels& kernels, const View& view, const double* log_masses, uint64_t key,
+                     uint64_t stream, int64_t n, int64_t first_slot, PendingDraw* pending, Workspace& workspace) {
   const Total total = weigh_cells(kernels, view, log_masses, workspace);
-  std::vector<PendingDraw>& pending = workspace.pending;
-  pending.resize(n);
   for (int64_t j = 0; j < n; ++j) {
     const Uniforms u = uniforms(key, stream, (uint64_t)j);
-    pending[j].cell = kernels.pick(workspace.cell_weights.data(), workspace.cell_prefix.data(), view.k, u.first);
-    pending[j].draw = j;
-    pending[j].uniform = u.second;
+    const int64_t cell =
+        kernels.pick(workspace.cell_weights.data(), workspace.cell_prefix.data(), view.k, u.first);
+    pending[j] = {cell, first_slot + j, u.second, log_share(log_masses[cell], total)};
   }
-  order_by_cell(pending);  // draws that fall into one cell share its scan
-  ScannedCell scanned = {};
-  int64_t current = -1, scored = 0;
-  for (const PendingDraw& next : pending) {
-    if (next.cell != current) {
-      current = next.cell;
-      scanned = scan_cell(kernels, view, law.temperature, query, current, workspace);
-      scored += scanned.count;
+  order_by_cell(pending, pending + n);
+  int64_t held = 0;
+  for (int64_t j = 0; j < n; ++j)
+    if (j == 0 || pending[j].cell != pending[j - 1].cell) held += view.size(pending[j].cell);
+  return held;
+}
+
+void draw_items(const Kernels& kernels, const View& view, double temperature, const float* queries, int64_t n,
+                const PendingDraw* begin, const PendingDraw* end, int64_t* positions, double* log_prob,
+                Workspace& workspace) {
+  const int64_t cell = begin->cell, width = padded(view.d);
+  const Rows rows = view.items(view.offsets[cell], view.offsets[cell + 1]);
+  while (begin != end) {
+    const PendingDraw* first[group_size + 1];
+    int64_t count = 0;
+    first[0] = begin;
+    while (begin != end && count < group_size) {
+      const int64_t query = begin->slot / n;
+      std::memcpy(&workspace.queries[count * width], queries + query * view.d, view.d * sizeof(float));
+      while (begin != end && begin->slot / n == query) ++begin;
+      first[++count] = begin;
     }
-    const int64_t i =
-        kernels.pick(workspace.weights.data(), workspace.prefix.data(), scanned.count, next.uniform);
-    positions[next.draw] = scanned.begin + i;
-    log_prob[next.draw] = log_share(log_masses[current], total) +
-                          log_within(view, law.temperature, scanned, i, workspace);
+    if (count == group_size) {
+      kernels.scan_group(rows, workspace.queries.data(), workspace.dots.data(), workspace.stretch);
+    } else {
+      for (int64_t g = 0; g < count; ++g)
+        kernels.scan(rows, &workspace.queries[g * width], &workspace.dots[g * workspace.stretch]);
+    }
+    for (int64_t g = 0; g < count; ++g) {
+      const ScannedCell scanned =
+          weigh_cell(kernels, view, temperature, cell, &workspace.dots[g * workspace.stretch], workspace);
+      pick_items(kernels, view, temperature, scanned, first[g], first[g + 1], positions, log_prob, workspace);
+    }
   }
-  return law.exhaustive ? view.n : scored;
 }
 
 void log_probabilities(const Kernels& kernels, const View& view, const Law& law, const float* query,
@@ -93,18 +125,19 @@ void log_probabilities(const Kernels& kernels, const View& view, const Law& law,
   pending.resize(m);
   for (int64_t j = 0; j < m; ++j) {
     const int64_t* after = std::upper_bound(view.offsets, view.offsets + view.k + 1, positions[j]);
-    pending[j] = {after - view.offsets - 1, j, 0.0};
+    const int64_t cell = after - view.offsets - 1;
+    pending[j] = {cell, j, 0.0, log_share(log_masses[cell], total)};
   }
-  order_by_cell(pending);
+  order_by_cell(pending.data(), pending.data() + m);
   ScannedCell scanned = {};
-  int64_t current = -1;
-  for (const PendingDraw& next : pending) {
-    if (next.cell != current) {
-      current = next.cell;
-      scanned = scan_cell(kernels, view, law.temperature, query, current, workspace);
+  for (int64_t j = 0; j < m; ++j) {
+    const PendingDraw& next = pending[j];
+    if (j == 0 || next.cell != pending[j - 1].cell) {
+      kernels.scan(view.items(view.offsets[next.cell], view.offsets[next.cell + 1]), query, workspace.dots.data());
+      scanned = weigh_cell(kernels, view, law.temperature, next.cell, workspace.dots.data(), workspace);
     }
-    log_prob[next.draw] = log_share(log_masses[current], total) +
-                          log_within(view, law.temperature, scanned, positions[next.draw] - scanned.begin, workspace);
+    log_prob[next.slot] =
+        next.log_share + log_within(view, law.temperature, scanned, positions[next.slot] - scanned.begin);
   }
 }
 

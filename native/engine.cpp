@@ -17,6 +17,20 @@ namespace {
 // Starting a thread costs about as much as a handful of two-level draws: give each at least this many groups.
 constexpr int64_t groups_per_thread = 4;
 
+// Likewise for scans of single cells.
+constexpr int64_t draws_per_thread = 16;
+// So many draws from one cell are a task of their own: a cell that all queries choose must not be left to one thread.
+constexpr int64_t draws_per_task = 64;
+
+// Where the draws, in the order of cells, are cut into tasks: each within one cell.
+std::vector<int64_t> cut_by_cell(const PendingDraw* pending, int64_t count) {
+  std::vector<int64_t> cuts = {0};
+  for (int64_t i = 1; i < count; ++i)
+    if (pending[i].cell != pending[i - 1].cell || i - cuts.back() >= draws_per_task) cuts.push_back(i);
+  cuts.push_back(count);
+  return cuts;
+}
+
 // The random stream of each query is named by its content, so that draws do not depend on how queries are batched
 // or ordered; the second and later copies of a query in one call get streams of their own.
 std::vector<uint64_t> streams_of(const float* queries, int64_t b, int64_t d) {
@@ -91,12 +105,25 @@ void Engine::share_one_scan(const Law& law, const float* queries, int64_t b, int
 void Engine::sample(const Law& law, const float* queries, int64_t b, int64_t n, uint64_t seed, int64_t threads,
                     int64_t* positions, double* log_prob, int64_t* scored) {
   const std::vector<uint64_t> streams = streams_of(queries, b, view_.d);
+  WorkspacePool::Lease own(pool_, view_);
+  std::vector<PendingDraw>& pending = (*own).pending;
+  pending.resize(b * n);
   for_each_query(law, queries, b, threads,
-                 [&](int64_t q, int64_t g, const double* log_masses, Workspace& workspace) {
-                   const float* query = &workspace.queries[g * padded(view_.d)];
-                   scored[q] = draw(kernels_, view_, law, query, log_masses, seed, streams[q], n, positions + q * n,
-                                    log_prob + q * n, workspace);
+                 [&](int64_t q, int64_t, const double* log_masses, Workspace& workspace) {
+                   const int64_t held = choose_cells(kernels_, view_, log_masses, seed, streams[q], n, q * n,
+                                                     &pending[q * n], workspace);
+                   scored[q] = law.exhaustive ? view_.n : held;
                  });
+  // All draws of the call in the order of their cells: who chose the same cell shares its way from memory.
+  if (b > 1) order_by_cell(pending.data(), pending.data() + b * n);
+  const std::vector<int64_t> cuts = cut_by_cell(pending.data(), b * n);
+  const int64_t tasks = (int64_t)cuts.size() - 1;
+  parallel(tasks, std::min(threads, std::max<int64_t>(1, tasks / draws_per_thread)), [&](const auto& next) {
+    WorkspacePool::Lease lease(pool_, view_);
+    for (int64_t task = next(); task >= 0; task = next())
+      draw_items(kernels_, view_, law.temperature, queries, n, &pending[cuts[task]],
+                 pending.data() + cuts[task + 1], positions, log_prob, *lease);
+  });
 }
 
 void Engine::log_prob(const Law& law, const float* queries, int64_t b, const int64_t* positions, int64_t m,

@@ -10,10 +10,12 @@
 
 namespace softindex {
 
+// A draw whose cell is chosen and whose item is not, or an item whose log-probability is asked for.
 struct PendingDraw {
   int64_t cell;
-  int64_t draw;
-  double uniform;
+  int64_t slot;      // where the result goes
+  double uniform;    // picks the item
+  double log_share;  // log of the cell's share of the law
 };
 
 struct Workspace {
