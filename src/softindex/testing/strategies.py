@@ -51,7 +51,8 @@ def catalogues(draw: st.DrawFn, *, biased: bool | None = None) -> Catalogue:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     vectors = _vectors(draw(st.sampled_from(KINDS)), n, d, rng).astype(np.float32)
     with_bias = draw(st.booleans()) if biased is None else biased
-    log_bias = (3.0 * rng.standard_normal(n)).astype(np.float32) if with_bias else None
+    # Multiples of 1/1024: so that adding a small integer to all of them rounds nothing.
+    log_bias = np.asarray(np.round(3072.0 * rng.standard_normal(n)) / 1024, np.float32) if with_bias else None
     clusters = draw(st.sampled_from(sorted({1, min(n, 3), max(1, round(n**0.5)), n})))
     return Catalogue(vectors, clusters, log_bias)
 
