@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ import softindex
 from softindex import demo as demonstration
 from softindex.errors import InputError, MissingDependencyError, StorageError
 from softindex.laws import LAWS
+from softindex.progress import reporting
 from softindex.store import read_manifest
 from softindex.store import verify as verify_stored
 from softindex.vectors import check_seed, read
@@ -78,6 +80,22 @@ def _table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) ->
     # Outside a terminal rich assumes 80 columns and cuts; a pipe has no width.
     console = Console() if sys.stdout.isatty() else Console(width=200)
     console.print(table)
+
+
+def _print_rows(result: Any, names: Iterable[str], count: int, told: dict[str, Any]) -> None:
+    """One JSON object per query, with its part of each named field."""
+    for row in range(count):
+        _print_json({"query": row, **{name: _plain(getattr(result, name)[row]) for name in names}, **told})
+
+
+def _print_table(title: str, name: str, ids: NDArray[Any], values: list[list[str]]) -> None:
+    """One line per result, the queries one after the other."""
+    rows = (
+        (row, identity, value)
+        for row, (found, shown) in enumerate(zip(ids, values, strict=True))
+        for identity, value in zip(found, shown, strict=True)
+    )
+    _table(title, ("query", "id", name), rows)
 
 
 def _parse_line(line: str, number: int) -> list[float]:
@@ -148,7 +166,7 @@ def build(
         threads=threads,
         progress=True,
     )
-    built.save(index)
+    built.save(index, progress=True)
     if as_json:
         _print_json({"index": str(index), "items": len(built), "dim": built.dim, "clusters": built.clusters})
     else:
@@ -200,13 +218,14 @@ def info(index: IndexPath, as_json: AsJson = False) -> None:
 @app.command()
 def verify(index: IndexPath, as_json: AsJson = False) -> None:
     """Check every byte of a saved index against its checksum."""
-    report = verify_stored(index)
+    with reporting(True) as report:
+        checked = verify_stored(index, progress=None if report is None else partial(report, "checking"))
     softindex.load(index)  # whole arrays must also fit together
     if as_json:
-        blobs = [{"name": blob.name, "bytes": blob.bytes} for blob in report.blobs]
+        blobs = [{"name": blob.name, "bytes": blob.bytes} for blob in checked.blobs]
         _print_json({"index": str(index), "blobs": blobs})
     else:
-        typer.echo(f"{index}: whole, {len(report.blobs)} arrays checked")
+        typer.echo(f"{index}: whole, {len(checked.blobs)} arrays checked")
 
 
 @app.command()
@@ -224,18 +243,12 @@ def sample(
     loaded, asked = softindex.load(index), np.atleast_2d(_read_queries(queries))
     draws = loaded.sample(asked, n, temperature=temperature, method=method.value, seed=seed, threads=threads)
     if as_json:
-        for row in range(len(asked)):
-            per_query = {
-                name: _plain(getattr(draws, name)[row]) for name in ("ids", "log_prob", "error", "items_scored")
-            }
-            _print_json({"query": row, **per_query, "method": draws.method, "seed": draws.seed})
-        return
-    rows = (
-        (row, identity, f"{log_prob + 0.0:.4f}")
-        for row in range(len(asked))
-        for identity, log_prob in zip(draws.ids[row], draws.log_prob[row], strict=True)
-    )
-    _table(f"{draws.method}, temperature {temperature}, seed {draws.seed}", ("query", "id", "log_prob"), rows)
+        told = {"method": draws.method, "seed": draws.seed}
+        _print_rows(draws, ("ids", "log_prob", "error", "items_scored"), len(asked), told)
+    else:
+        title = f"{draws.method}, temperature {temperature}, seed {draws.seed}"
+        # Adding zero turns -0.0 into 0.0.
+        _print_table(title, "log_prob", draws.ids, [[f"{value + 0.0:.4f}" for value in row] for row in draws.log_prob])
 
 
 @app.command("top-k")
@@ -252,16 +265,9 @@ def top_k(
     loaded, asked = softindex.load(index), np.atleast_2d(_read_queries(queries))
     best = loaded.top_k(asked, k, temperature=temperature, probes=probes, threads=threads)
     if as_json:
-        for row in range(len(asked)):
-            per_query = {name: _plain(getattr(best, name)[row]) for name in ("ids", "scores", "items_scored")}
-            _print_json({"query": row, **per_query})
-        return
-    rows = (
-        (row, identity, f"{score:.6g}")
-        for row in range(len(asked))
-        for identity, score in zip(best.ids[row], best.scores[row], strict=True)
-    )
-    _table(f"top {k}", ("query", "id", "score"), rows)
+        _print_rows(best, ("ids", "scores", "items_scored"), len(asked), {})
+    else:
+        _print_table(f"top {k}", "score", best.ids, [[f"{value:.6g}" for value in row] for row in best.scores])
 
 
 @app.command()

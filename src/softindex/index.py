@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -199,9 +200,11 @@ class Index:
             raise _explain(thrown, len(batch), count) from thrown
         return TopK(ids[0], scores[0], scored[0]) if single else TopK(ids, scores, scored)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, progress: bool = False) -> None:
         """Write the index to a directory, atomically: killed at any moment, the old or the new one is there."""
-        save_stored(path, to_stored(self._contents))
+        with reporting(progress) as report:
+            told = None if report is None else partial(report, "saving")
+            save_stored(path, to_stored(self._contents), progress=told)
 
     def _law(self, method: str) -> tuple[Law, Doubles | None]:
         known = self._laws.get(method) if isinstance(method, str) else None

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import SMALL, assert_same
 
 from softindex.errors import (
     CorruptIndexError,
@@ -29,34 +30,6 @@ from softindex.errors import (
 from softindex.records import Stored
 from softindex.store import EAGER_BYTES, load, read_manifest, save, verify
 from softindex.store.format import MANIFEST_NAME, padded_bytes
-
-SMALL = Stored(
-    "index",
-    {"seed": 3, "method": "sd-2ls"},
-    {
-        "means": np.arange(12, dtype=np.float32).reshape(3, 4),
-        "sizes": np.array([1, 2, 3], np.int64),
-        "empty": np.zeros((0, 5), np.float16),
-    },
-)
-
-
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    path = tmp_path / "index"
-    save(path, SMALL)
-    return path
-
-
-def assert_same(loaded: Stored, expected: Stored) -> None:
-    """Equal to the bit, element types, shapes and order of names included."""
-    assert loaded.kind == expected.kind
-    assert loaded.parameters == expected.parameters
-    assert list(loaded.arrays) == list(expected.arrays)
-    for name, array in expected.arrays.items():
-        assert loaded.arrays[name].dtype == array.dtype.newbyteorder("<")
-        assert loaded.arrays[name].shape == array.shape
-        assert loaded.arrays[name].tobytes() == array.astype(array.dtype.newbyteorder("<")).tobytes()
 
 
 def flip(path: Path, position: int, bit: int = 0) -> None:
