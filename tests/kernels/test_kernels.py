@@ -1,5 +1,8 @@
 """Each kernel against its float64 twin, on every instruction set this CPU runs."""
 
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -253,3 +256,10 @@ def test_an_unknown_target_is_refused(kernel):
     }
     with pytest.raises(ValueError, match="no kernels named"):
         getattr(_native, kernel)(*arguments[kernel], "sse9")
+
+
+def test_the_stub_names_what_the_module_has():
+    body = ast.parse(Path(reference.__file__).with_name("_native.pyi").read_text()).body
+    named = {node.name for node in body if hasattr(node, "name")}
+    named |= {node.target.id for node in body if isinstance(node, ast.AnnAssign)}
+    assert named == {name for name in dir(_native) if not name.startswith("_")}
