@@ -1,0 +1,66 @@
+""".hdf5 files."""
+
+import numpy as np
+import pytest
+from vector_files import VECTORS, WORDS
+
+from softindex.errors import InputError
+from softindex.vectors import read
+
+
+class TestHdf5:
+    @pytest.fixture(autouse=True)
+    def library(self):
+        self.h5py = pytest.importorskip("h5py")
+
+    def write(self, path, options=None, **datasets):
+        with self.h5py.File(path, "w") as file:
+            for name, data in datasets.items():
+                file.create_dataset(name.replace("__", "/"), data=data, **(options or {}))
+        return path
+
+    @pytest.mark.parametrize("suffix", [".hdf5", ".h5"])
+    def test_an_ann_benchmarks_file_gives_its_training_set(self, suffix, tmp_path):
+        path = self.write(
+            tmp_path / f"v{suffix}",
+            train=VECTORS,
+            test=VECTORS[:2],
+            distances=VECTORS[:2],
+            neighbors=np.zeros((2, 3), np.int32),
+        )
+        np.testing.assert_array_equal(read(path).vectors, VECTORS)
+        np.testing.assert_array_equal(read(f"{path}::test").vectors, VECTORS[:2])
+
+    @pytest.mark.parametrize(
+        ("stored", "kept"), [("<f2", "f2"), (">f2", "f2"), (">f4", "f4"), ("<f8", "f4"), (">f8", "f4")]
+    )
+    def test_any_float_is_read_in_blocks(self, stored, kept, tmp_path):
+        vectors = np.random.default_rng(4).integers(-99, 99, (40_000, 60))
+        options = {"chunks": (777, 60), "compression": "gzip", "compression_opts": 1}
+        read_back = read(self.write(tmp_path / "v.h5", options, x=vectors.astype(stored))).vectors
+        assert read_back.dtype == np.dtype(kept)
+        np.testing.assert_array_equal(read_back, vectors)
+
+    @pytest.mark.parametrize("ids", [np.arange(6), WORDS, np.array([b"a", b"b", b"c", b"d", b"e", b"f"])])
+    def test_ids_of_any_kind_are_read(self, ids, tmp_path):
+        expected = [one.decode() if isinstance(one, bytes) else one for one in ids]
+        assert read(self.write(tmp_path / "v.h5", x=VECTORS, ids=ids)).ids.tolist() == expected
+
+    def test_a_dataset_in_a_group_can_be_named(self, tmp_path):
+        path = self.write(tmp_path / "v.h5", group__a=VECTORS, group__b=VECTORS * 2)
+        with pytest.raises(InputError, match=r"group/a \(6, 4\) float32"):
+            read(path)
+        for name in ("group/b", "/group/b"):
+            np.testing.assert_array_equal(read(f"{path}::{name}").vectors, VECTORS * 2)
+
+    def test_bad_datasets_are_refused(self, tmp_path):
+        for data, sentence in [
+            (np.zeros((2, 2), int), "int64; expected floats"),
+            (VECTORS[0], "two axes"),
+            (np.float32(1), "two axes"),
+            (VECTORS[:0], "at least one row"),
+            (self.h5py.Empty("f4"), "two axes"),
+        ]:
+            path = self.write(tmp_path / "v.h5", x=data)
+            with pytest.raises(InputError, match=sentence):
+                read(f"{path}::x")
