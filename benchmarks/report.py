@@ -5,6 +5,7 @@ import platform
 import re
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
@@ -45,8 +46,9 @@ def machine() -> str:
 
 def write(section: str, tables: list[Table]) -> None:
     """Print the tables and replace the part of the page between this section's markers."""
-    options = [word for word in sys.argv[1:] if word.startswith("--") or word.isdigit()]
-    command = " ".join(["python -m benchmarks", section, *options])
+    # What was measured, not where its files lay.
+    sizes = [f"{name} {value}" for name, value in pairwise(sys.argv) if name in ("--items", "--large-items")]
+    command = " ".join(["python -m benchmarks", section, *sizes])
     body = f"Measured with `{command}` on: {machine()}.\n\n" + "\n\n".join(table.markdown() for table in tables)
     print(body, flush=True)
     begin, end = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"

@@ -258,6 +258,8 @@ def build(
 ) -> Index:
     """Build an index over vectors (n, d): float32 or float16 array, memmap, torch tensor, or path to a file.
 
+    The vectors are copied, cluster by cluster, as float32.
+
     ids: integers or strings, one per row; row numbers when None.  log_bias (n,): added to each item's logit, as a
     log prior; an item of bias log 2 counts as two items.  clusters: round(sqrt(n)) when None.
     dispersion: what is kept of the spread inside clusters for sd-2ls: "none", "full" (covariances), a rank r, or
