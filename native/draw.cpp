@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <stdexcept>
 
 #include "masses.h"
@@ -91,7 +90,7 @@ int64_t choose_cells(const Kernels& kernels, const View& view, const double* log
 void draw_items(const Kernels& kernels, const View& view, double temperature, const float* queries, int64_t n,
                 const PendingDraw* begin, const PendingDraw* end, int64_t* positions, double* log_prob,
                 Workspace& workspace) {
-  const int64_t cell = begin->cell, width = padded(view.d);
+  const int64_t cell = begin->cell;
   const Rows rows = view.items(view.offsets[cell], view.offsets[cell + 1]);
   while (begin != end) {
     const PendingDraw* first[group_size + 1];
@@ -99,16 +98,11 @@ void draw_items(const Kernels& kernels, const View& view, double temperature, co
     first[0] = begin;
     while (begin != end && count < group_size) {
       const int64_t query = begin->slot / n;
-      std::memcpy(&workspace.queries[count * width], queries + query * view.d, view.d * sizeof(float));
+      stage_query(view, queries + query * view.d, count, workspace);
       while (begin != end && begin->slot / n == query) ++begin;
       first[++count] = begin;
     }
-    if (count == group_size) {
-      kernels.scan_group(rows, workspace.queries.data(), workspace.dots.data(), workspace.stretch);
-    } else {
-      for (int64_t g = 0; g < count; ++g)
-        kernels.scan(rows, &workspace.queries[g * width], &workspace.dots[g * workspace.stretch]);
-    }
+    scan_staged(kernels, rows, count, workspace.dots.data(), workspace.stretch, workspace);
     for (int64_t g = 0; g < count; ++g) {
       const ScannedCell scanned =
           weigh_cell(kernels, view, temperature, cell, &workspace.dots[g * workspace.stretch], workspace);

@@ -89,7 +89,7 @@ void Engine::share_one_scan(const Law& law, const float* queries, int64_t b, int
     const int64_t count = std::min(group_size, b - begin);
     WorkspacePool::Lease own(pool_, view_);
     stage_queries(view_, queries + begin * view_.d, count, *own);
-    find_pivots(kernels_, view_, count, *own, (*own).pivots);
+    find_pivots(kernels_, view_, count, *own);
     parallel(pieces, threads, [&](const auto& next) {
       WorkspacePool::Lease lease(pool_, view_);
       stage_queries(view_, queries + begin * view_.d, count, *lease);

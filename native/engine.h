@@ -10,7 +10,6 @@ class Engine {
   Engine(const Kernels& kernels, const View& view) : kernels_(kernels), view_(view) {}
 
   const View& view() const { return view_; }
-  const Kernels& kernels() const { return kernels_; }
 
   // queries (b, d); positions and log_prob (b, n); scored (b).
   void sample(const Law& law, const float* queries, int64_t b, int64_t n, uint64_t seed, int64_t threads,

@@ -9,21 +9,6 @@
 namespace softindex {
 namespace {
 
-void scan_rows(const Kernels& kernels, const Rows& rows, const float* queries, int64_t count, float* dots,
-               int64_t stride) {
-  if (count == group_size) {
-    kernels.scan_group(rows, queries, dots, stride);
-  } else {
-    for (int64_t g = 0; g < count; ++g) kernels.scan(rows, queries + g * padded(rows.d), dots + g * stride);
-  }
-}
-
-double squared_norm(const float* query, int64_t d) {
-  double total = 0;
-  for (int64_t j = 0; j < d; ++j) total += (double)query[j] * query[j];
-  return total;
-}
-
 // Full forms: one dot product of the packed products with each cell's row. The query is scaled to length one first, as
 // the products of a long one could overflow float32.
 void add_full_forms(const Kernels& kernels, const View& view, double half, const double* norms, int64_t count,
@@ -84,28 +69,38 @@ void add_dispersion(const Kernels& kernels, const View& view, const Law& law, in
 
 }  // namespace
 
+void stage_query(const View& view, const float* query, int64_t place, Workspace& workspace) {
+  std::memcpy(&workspace.queries[place * padded(view.d)], query, view.d * sizeof(float));
+}
+
 void stage_queries(const View& view, const float* queries, int64_t count, Workspace& workspace) {
-  for (int64_t g = 0; g < count; ++g)
-    std::memcpy(&workspace.queries[g * padded(view.d)], queries + g * view.d, view.d * sizeof(float));
+  for (int64_t g = 0; g < count; ++g) stage_query(view, queries + g * view.d, g, workspace);
+}
+
+void scan_staged(const Kernels& kernels, const Rows& rows, int64_t count, float* dots, int64_t stride,
+                 const Workspace& workspace) {
+  const float* queries = workspace.queries.data();
+  if (count == group_size) return kernels.scan_group(rows, queries, dots, stride);
+  for (int64_t g = 0; g < count; ++g) kernels.scan(rows, queries + g * padded(rows.d), dots + g * stride);
 }
 
 double log_mass(const Mass& mass, double temperature, double pivot) {
   return (mass.reference - pivot) / temperature + (mass.peak + std::log(mass.total));
 }
 
-void find_pivots(const Kernels& kernels, const View& view, int64_t count, Workspace& workspace, double* pivots) {
-  scan_rows(kernels, view.mean_rows(), workspace.queries.data(), count, workspace.cell_dots.data(), view.k);
+void find_pivots(const Kernels& kernels, const View& view, int64_t count, Workspace& workspace) {
+  scan_staged(kernels, view.mean_rows(), count, workspace.cell_dots.data(), view.k, workspace);
   for (int64_t g = 0; g < count; ++g) {
     const float* dots = &workspace.cell_dots[g * view.k];
     if (!view.any_empty) {
-      pivots[g] = kernels.largest(dots, view.k);
+      workspace.pivots[g] = kernels.largest(dots, view.k);
       continue;
     }
     // The mean of an empty cell stands for nothing.
     float best = -std::numeric_limits<float>::infinity();
     for (int64_t c = 0; c < view.k; ++c)
       if (view.size(c) > 0) best = std::max(best, dots[c]);
-    pivots[g] = best;
+    workspace.pivots[g] = best;
   }
 }
 
@@ -118,8 +113,8 @@ void scan_cells(const Kernels& kernels, const View& view, double temperature, in
     int64_t to = from + 1;
     while (to < last && view.offsets[to + 1] - view.offsets[from] <= 1024) ++to;
     const int64_t begin = view.offsets[from];
-    scan_rows(kernels, view.items(begin, view.offsets[to]), workspace.queries.data(), count, workspace.dots.data(),
-              workspace.stretch);
+    scan_staged(kernels, view.items(begin, view.offsets[to]), count, workspace.dots.data(), workspace.stretch,
+                workspace);
     for (int64_t g = 0; g < count; ++g) {
       for (int64_t c = from; c < to; ++c) {
         double& result = log_masses[g * view.k + c];
@@ -137,7 +132,7 @@ void scan_cells(const Kernels& kernels, const View& view, double temperature, in
 }
 
 void cell_masses(const Kernels& kernels, const View& view, const Law& law, int64_t count, Workspace& workspace) {
-  find_pivots(kernels, view, count, workspace, workspace.pivots);
+  find_pivots(kernels, view, count, workspace);
   if (law.exhaustive) {
     scan_cells(kernels, view, law.temperature, count, 0, view.k, workspace.pivots, workspace.log_masses.data(),
                workspace);

@@ -5,12 +5,17 @@
 
 namespace softindex {
 
-// Copies queries into the workspace, padded with zeros. width = padded(d).
+// Copies one query, or the first queries of a group, into the workspace, where they are padded with zeros.
+void stage_query(const View& view, const float* query, int64_t place, Workspace& workspace);
 void stage_queries(const View& view, const float* queries, int64_t count, Workspace& workspace);
 
-// A score near those of the query, per staged query: pivots (count). Log masses are kept relative to pivot / temperature,
-// as the digits that tell cells apart drown in a large common score.
-void find_pivots(const Kernels& kernels, const View& view, int64_t count, Workspace& workspace, double* pivots);
+// Dot products of the first `count` staged queries with the rows; those of query g begin at dots + g * stride.
+void scan_staged(const Kernels& kernels, const Rows& rows, int64_t count, float* dots, int64_t stride,
+                 const Workspace& workspace);
+
+// Fills workspace.pivots: for each staged query the largest score of a mean. Log masses are kept relative to pivot /
+// temperature, as the digits that tell cells apart drown in a large common score.
+void find_pivots(const Kernels& kernels, const View& view, int64_t count, Workspace& workspace);
 
 // Fills workspace.log_masses (count, k), relative to the workspace's pivots, for the staged queries.
 void cell_masses(const Kernels& kernels, const View& view, const Law& law, int64_t count, Workspace& workspace);

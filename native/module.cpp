@@ -69,8 +69,10 @@ class BoundEngine {
     const int64_t b = check_queries(queries), m = positions.shape(1);
     expect((int64_t)positions.shape(0) == b && (int64_t)log_prob.shape(0) == b && (int64_t)log_prob.shape(1) == m,
            "the result arrays do not fit the queries");
+    // Larger arrays of a mapped file, the positions of ids among them, are not checked when it is loaded.
     for (int64_t i = 0; i < b * m; ++i)
-      expect(positions.data()[i] >= 0 && positions.data()[i] < engine_.view().n, "a position is out of range");
+      if (positions.data()[i] < 0 || positions.data()[i] >= engine_.view().n)
+        throw std::runtime_error("an id leads to no item");
     const Law law = make_law(offset, dispersion, temperature);
     nb::gil_scoped_release release;
     engine_.log_prob(law, queries.data(), b, positions.data(), m, threads, log_prob.data());
@@ -95,8 +97,6 @@ class BoundEngine {
     engine_.top_k(queries.data(), b, temperature, k, probes, threads, positions.data(), scores.data(),
                   scored.data());
   }
-
-  std::string target() const { return engine_.kernels().name; }
 
  private:
   // Everything the kernels rely on is checked here, once: a damaged file must not become a wild pointer.
@@ -268,7 +268,6 @@ NB_MODULE(_native, m) {
                     const std::string&>(),
            "vectors"_a, "offsets"_a, "means"_a, "radii"_a, "norm_max"_a, "bias"_a.none(), "bias_max"_a.none(),
            "full_forms"_a.none(), "rank_forms"_a.none(), "scales"_a.none(), "spread"_a.none(), "target"_a = "")
-      .def_prop_ro("target", &BoundEngine::target)
       .def("sample", &BoundEngine::sample, "queries"_a, "offset"_a.none(), "dispersion"_a, "temperature"_a, "seed"_a,
            "threads"_a, "positions"_a, "log_prob"_a, "scored"_a)
       .def("log_prob", &BoundEngine::log_prob, "queries"_a, "offset"_a.none(), "dispersion"_a, "temperature"_a,

@@ -74,9 +74,7 @@ int64_t offer_cell(const Kernels& kernels, const View& view, const float* query,
 
 // No computed score of the cell exceeds this: |q|R around the mean, and the rounding of both dot products.
 void upper_bounds(const View& view, const float* query, double temperature, Workspace& workspace) {
-  double squared = 0;
-  for (int64_t j = 0; j < view.d; ++j) squared += (double)query[j] * query[j];
-  const double norm = std::sqrt(squared) * (1 + 1e-12), slack = 2.02 * rounding(view.d);
+  const double norm = std::sqrt(squared_norm(query, view.d)) * (1 + 1e-12), slack = 2.02 * rounding(view.d);
   for (int64_t c = 0; c < view.k; ++c) {
     double bound = workspace.cell_dots[c] + norm * ((double)view.radii[c] + slack * view.norm_max[c]);
     if (view.bias_max != nullptr) {

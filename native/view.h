@@ -44,6 +44,12 @@ struct Law {
   double temperature = 1.0;
 };
 
+inline double squared_norm(const float* query, int64_t d) {
+  double total = 0;
+  for (int64_t j = 0; j < d; ++j) total += (double)query[j] * query[j];
+  return total;
+}
+
 // How far a float32 dot product of this library may lie from the true one, in units of |a||b|: every product and
 // every addition rounds once, and a term passes through padded(d)/16 + 4 additions.
 inline double rounding(int64_t d) {

@@ -53,6 +53,9 @@ SOFTINDEX_INLINE float exponentiate_block(float* values) {
   return sum(add(add(part[0], part[1]), add(part[2], part[3])));
 }
 
+// A logit relative to the largest as float32; far below it only that it is far below matters, -infinity included.
+SOFTINDEX_INLINE float narrow(double relative) { return relative > -1e4 ? (float)relative : -1e4f; }
+
 // The logits of up to 64 items, relative to the largest: (dot - reference) * inverse_temperature.
 struct Relative {
   const float* dots;
@@ -73,10 +76,7 @@ struct RelativeBiased {
 
   SOFTINDEX_INLINE double logit(int64_t i) const { return (dots[i] - reference) * inverse_temperature + bias[i]; }
   SOFTINDEX_INLINE void operator()(int64_t from, int64_t count, float* to) const {
-    for (int64_t i = 0; i < count; ++i) {
-      const double relative = logit(from + i) - peak;
-      to[i] = relative > -1e4 ? (float)relative : -1e4f;
-    }
+    for (int64_t i = 0; i < count; ++i) to[i] = narrow(logit(from + i) - peak);
   }
 };
 
@@ -85,10 +85,7 @@ struct FromLogMasses {
   double peak;
 
   SOFTINDEX_INLINE void operator()(int64_t from, int64_t count, float* to) const {
-    for (int64_t i = 0; i < count; ++i) {
-      const double difference = log_masses[from + i] - peak;
-      to[i] = difference > -1e4 ? (float)difference : -1e4f;
-    }
+    for (int64_t i = 0; i < count; ++i) to[i] = narrow(log_masses[from + i] - peak);
   }
 };
 
@@ -100,7 +97,7 @@ SOFTINDEX_INLINE double accumulate(const Logits& logits, int64_t count, float* w
   for (int64_t from = 0; from < count; from += block_size) {
     const int64_t here = count - from < block_size ? count - from : block_size;
     if (here == block_size) {
-      logits(from, block_size, block);
+      logits(from, block_size, block);  // a constant count, which the compiler vectorises without a remainder
     } else {
       logits(from, here, block);
       for (int64_t i = here; i < block_size; ++i) block[i] = never;

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from matrices import matrices, matrix
 from softindex.errors import InputError
 from softindex.vectors import (
     check_ids,
@@ -18,18 +19,6 @@ from softindex.vectors import (
     check_vectors,
     read,
 )
-
-
-def matrix(rows=5, dimensions=3, dtype=np.float32):
-    return np.random.default_rng(0).standard_normal((rows, dimensions)).astype(dtype)
-
-
-@st.composite
-def matrices(draw, dtypes, shapes, values):
-    """Arrays of one of the dtypes, whose values may overflow it."""
-    array = draw(hnp.arrays(np.float64, shapes, elements=st.sampled_from(values)))
-    with np.errstate(over="ignore"):
-        return array.astype(draw(st.sampled_from(dtypes)))
 
 
 class TestReadingArrays:

@@ -49,7 +49,7 @@ def make_engine(contents: Contents) -> Engine:
         dispersion.forms if dispersion.kind == "full" else None,
         dispersion.forms if dispersion.kind == "rank" else None,
         dispersion.scales,
-        dispersion.spread if dispersion.kind == "rank" else None,
+        dispersion.spread,
         preferred_target(),
     )
 
@@ -120,39 +120,39 @@ DTYPES = {
 }
 
 
+def _damaged(what: str) -> CorruptIndexError:
+    return CorruptIndexError(f"{what}; restore a copy or build it again.")
+
+
 def _check_arrays(arrays: Mapping[str, NDArray[Any]], parameters: Json) -> None:
     """A manifest may be whole and still not describe an index: say so before anything reads past an array."""
     for name, dtype in DTYPES.items():
         if name in arrays and arrays[name].dtype != dtype:
-            raise CorruptIndexError(
-                f"{name} is {arrays[name].dtype} where {np.dtype(dtype)} belongs; restore a copy or build it again."
-            )
+            raise _damaged(f"{name} is {arrays[name].dtype} where {np.dtype(dtype)} belongs")
     for name in ("id_rows", "id_positions"):
         if name in arrays and arrays[name].dtype.kind != "i":
-            raise CorruptIndexError(
-                f"{name} is {arrays[name].dtype} where integers belong; restore a copy or build it again."
-            )
-    if parameters["dispersion"] not in ("none", "full", "rank"):
-        raise CorruptIndexError(
-            f"there is no dispersion {parameters['dispersion']!r}; restore a copy or build it again."
-        )
-    if "forms" in arrays and arrays["forms"].dtype != (np.int16 if parameters["dispersion"] == "full" else np.int8):
-        raise CorruptIndexError("the forms of the dispersion are of the wrong type; restore a copy or build it again.")
+            raise _damaged(f"{name} is {arrays[name].dtype} where integers belong")
     if "id_text" in arrays and arrays["id_text"].ndim != 1:
-        raise CorruptIndexError("the text of the ids is not one text; restore a copy or build it again.")
-    if parameters["dispersion"] != "none" and not {"forms", "scales", "excess"} <= arrays.keys():
-        raise CorruptIndexError("the dispersion of the clusters is missing; restore a copy or build it again.")
+        raise _damaged("the text of the ids is not one text")
+    _check_dispersion(arrays, parameters["dispersion"])
     shape = (parameters["items"], parameters["dim"])
     if arrays["vectors"].shape != shape:
-        raise CorruptIndexError(
-            f"vectors have shape {arrays['vectors'].shape}, expected {shape}; restore a copy or build it again."
-        )
+        raise _damaged(f"vectors have shape {arrays['vectors'].shape}, expected {shape}")
     for name in ("id_rows", "id_values", "id_keys", "id_ends", "id_hashes", "id_positions"):
         if name in arrays and arrays[name].shape != (parameters["items"],):
-            raise CorruptIndexError(f"{name} does not have one entry per item; restore a copy or build it again.")
+            raise _damaged(f"{name} does not have one entry per item")
     for name in ("log_sizes", "norm_min", "excess"):
         if name in arrays and arrays[name].shape != (parameters["clusters"],):
-            raise CorruptIndexError(f"{name} does not have one entry per cluster; restore a copy or build it again.")
+            raise _damaged(f"{name} does not have one entry per cluster")
+
+
+def _check_dispersion(arrays: Mapping[str, NDArray[Any]], kind: object) -> None:
+    if kind not in ("none", "full", "rank"):
+        raise _damaged(f"there is no dispersion {kind!r}")
+    if "forms" in arrays and arrays["forms"].dtype != (np.int16 if kind == "full" else np.int8):
+        raise _damaged("the forms of the dispersion are of the wrong type")
+    if kind != "none" and not {"forms", "scales", "excess"} <= arrays.keys():
+        raise _damaged("the dispersion of the clusters is missing")
 
 
 def from_stored(stored: Stored) -> Contents:
@@ -175,4 +175,4 @@ def from_stored(stored: Stored) -> Contents:
         ids = id_map_from_arrays(parameters["ids"], arrays)
         return Contents(arrays["vectors"], arrays["offsets"], ids, arrays.get("log_bias"), moments, dict(parameters))
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptIndexError(f"this is not a whole index ({error}); restore a copy or build it again.") from error
+        raise _damaged(f"this is not a whole index ({error})") from error

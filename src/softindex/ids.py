@@ -16,11 +16,6 @@ from softindex.records import Ids
 __all__ = ["IdMap", "IntegerIds", "RowIds", "StringIds", "id_map", "id_map_from_arrays"]
 
 
-def _narrow(count: int) -> type[np.int32] | type[np.int64]:
-    # Half the memory for every catalogue below two thousand million items.
-    return np.int32 if count < 2**31 else np.int64
-
-
 def _as_array(ids: Any, dtype: type[object] | None = None) -> NDArray[Any]:
     try:
         return ids if isinstance(ids, np.ndarray) else np.array(ids, dtype)
@@ -176,12 +171,13 @@ def _hash_texts(text: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.
     return hashes
 
 
-def id_map(ids: Ids | None, order: NDArray[np.int64]) -> IdMap:
-    """The map of ids (n,) given in input order, or of row numbers, when position p holds input row order[p]."""
-    count, narrow = len(order), _narrow(len(order))
+def id_map(ids: Ids | None, order: NDArray[np.int64], positions: NDArray[Any]) -> IdMap:
+    """The map of ids (n,) given in input order, or of row numbers.
+
+    Position p holds input row order[p], and row i stands at positions[i]; the type of positions serves all maps.
+    """
+    narrow = positions.dtype
     if ids is None:
-        positions = np.empty(count, dtype=narrow)
-        positions[order] = np.arange(count, dtype=narrow)
         return RowIds(order.astype(narrow), positions)
     if ids.dtype.kind == "i":
         placed = ids[order].astype(np.int64, copy=False)

@@ -15,7 +15,7 @@ from softindex.errors import CorruptIndexError, InputError, SoftindexError
 from softindex.ids import id_map
 from softindex.laws import Law, find_law, law_offset, log_partition_slack
 from softindex.moments import choose_dispersion, measure
-from softindex.partition import order_by_cell, partition
+from softindex.partition import inverse_order, order_by_cell, partition
 from softindex.progress import reporting
 from softindex.records import Doubles, Draws, Estimate, Ids, Integers, Json, TopK
 from softindex.store import load as load_stored
@@ -137,9 +137,6 @@ class Index:
         law, offset = self._law(method)
         positions = self._contents.ids.find(ids)
         wanted = _spread(positions, len(batch), single)
-        if wanted.size and not 0 <= wanted.min() <= wanted.max() < len(self):
-            # Larger arrays of a mapped index are not checked when it is loaded.
-            raise CorruptIndexError("an id leads to no item: the index is damaged; run softindex verify on it.")
         b, m = wanted.shape
         result, workers = _empty(b, m, np.float64), check_threads(threads)
         try:
@@ -279,12 +276,13 @@ def build(
     with reporting(progress) as report:
         parts = partition(source.vectors, cells, seed=key, threads=workers, report=report)
         order, offsets = order_by_cell(parts)
-        placed = rearrange(source.vectors, order, report=report)
+        positions = inverse_order(order)
+        placed = rearrange(source.vectors, positions, report=report)
         placed_bias = None if bias is None else bias[order]
         moments = measure(placed, offsets, log_bias=placed_bias, dispersion=form, threads=workers, report=report)
     asked = dispersion if isinstance(dispersion, str) else form
     parameters = {"softindex": version("softindex"), "seed": key, "dispersion_asked": asked}
-    return Index(Contents(placed, offsets, id_map(source.ids, order), placed_bias, moments, parameters))
+    return Index(Contents(placed, offsets, id_map(source.ids, order, positions), placed_bias, moments, parameters))
 
 
 def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False) -> Index:

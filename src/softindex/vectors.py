@@ -90,18 +90,16 @@ def _is_tame(block: NDArray[Any]) -> bool:
     return bool(_dot(block, block) <= MAX_SQUARED_NORM)
 
 
-def rearrange(vectors: NDArray[Any], order: NDArray[np.int64], *, report: Report | None = None) -> Floats:
-    """Copy vectors (n, d) to float32 such that row p of the result is row order[p].
+def rearrange(vectors: NDArray[Any], positions: NDArray[Any], *, report: Report | None = None) -> Floats:
+    """Copy vectors (n, d) to float32 such that row i of the source is row positions[i] of the result.
 
     The source is read once from top to bottom, as a memmap wants it, and written where it belongs.
     """
     rows, dimensions = vectors.shape
     placed = np.empty((rows, dimensions), np.float32)
-    target = np.empty(rows, np.int32 if rows < 2**31 else np.int64)
-    target[order] = np.arange(rows, dtype=target.dtype)
     step = max(1, BLOCK_VALUES // dimensions)
     for start in range(0, rows, step):
-        placed[target[start : start + step]] = vectors[start : start + step]
+        placed[positions[start : start + step]] = vectors[start : start + step]
         if report is not None:
             report("ordering", min(start + step, rows), rows)
     return placed

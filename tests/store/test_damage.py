@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import mmap
 import os
 import random
@@ -17,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import SMALL, assert_same
+from samples import SMALL, assert_same, flip, forge
 
 from softindex.errors import (
     CorruptIndexError,
@@ -30,25 +28,6 @@ from softindex.errors import (
 from softindex.records import Stored
 from softindex.store import EAGER_BYTES, load, read_manifest, save, verify
 from softindex.store.format import MANIFEST_NAME, padded_bytes
-
-
-def flip(path: Path, position: int, bit: int = 0) -> None:
-    with path.open("r+b") as file:
-        file.seek(position)
-        (byte,) = file.read(1)
-        file.seek(position)
-        file.write(bytes([byte ^ 1 << bit]))
-
-
-def forge(path: Path, change: dict[str, Any], *, blob: dict[str, Any] | None = None) -> None:
-    """Rewrite the manifest, in the right form and with the right checksum."""
-    document = json.loads((path / MANIFEST_NAME).read_bytes())
-    del document["checksum"]
-    document.update(change)
-    document["blobs"][0].update(blob or {})
-    compact = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    document["checksum"] = hashlib.sha256(compact.encode()).hexdigest()
-    (path / MANIFEST_NAME).write_text(json.dumps(document, sort_keys=True, indent=2) + "\n")
 
 
 def every_reader(path: Path) -> None:

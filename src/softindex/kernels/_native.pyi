@@ -22,8 +22,6 @@ class Engine:
         spread: NDArray[np.float32] | None,
         target: str = "",
     ) -> None: ...
-    @property
-    def target(self) -> str: ...
     def sample(
         self,
         queries: NDArray[np.float32],

@@ -1,5 +1,5 @@
 """Ways of cutting the items into cells."""
 
-from softindex.partition.kmeans import ITERATIONS, POINTS_PER_CENTROID, order_by_cell, partition
+from softindex.partition.kmeans import ITERATIONS, POINTS_PER_CENTROID, inverse_order, order_by_cell, partition
 
-__all__ = ["ITERATIONS", "POINTS_PER_CENTROID", "order_by_cell", "partition"]
+__all__ = ["ITERATIONS", "POINTS_PER_CENTROID", "inverse_order", "order_by_cell", "partition"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from softindex.errors import InputError
 from softindex.records import Doubles, Floats, Integers, Partition, Report
 
-__all__ = ["ITERATIONS", "POINTS_PER_CENTROID", "order_by_cell", "partition"]
+__all__ = ["ITERATIONS", "POINTS_PER_CENTROID", "inverse_order", "order_by_cell", "partition"]
 
 
 # On real word vectors the cells improve less after ten iterations than from one seed to the next.
@@ -104,6 +104,16 @@ def order_by_cell(partition: Partition) -> tuple[Integers, Integers]:
     narrow = partition.clusters <= 1 << 16
     keys = partition.assignment.astype(np.uint16) if narrow else partition.assignment
     return np.argsort(keys, kind="stable").astype(np.int64, copy=False), offsets
+
+
+def inverse_order(order: Integers) -> NDArray[Any]:
+    """Where each item goes: positions (n,) with positions[order[p]] = p.
+
+    int32 below two thousand million items, which is half the memory; int64 from there on.
+    """
+    positions = np.empty(len(order), np.int32 if len(order) < 2**31 else np.int64)
+    positions[order] = np.arange(len(order), dtype=positions.dtype)
+    return positions
 
 
 def _silent(stage: str, done: int, total: int) -> None:
