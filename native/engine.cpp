@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include "draw.h"
@@ -64,8 +65,8 @@ template <class PerQuery>
 void Engine::for_each_query(const Law& law, const float* queries, int64_t b, int64_t threads,
                             const PerQuery& per_query) {
   const int64_t groups = (b + group_size - 1) / group_size;
-  if (law.exhaustive && groups < threads) return share_one_scan(law, queries, b, threads, per_query);
-  if (!law.exhaustive) threads = std::min(threads, std::max<int64_t>(1, groups / groups_per_thread));
+  if (law.exhaustive() && groups < threads) return share_one_scan(law, queries, b, threads, per_query);
+  if (!law.exhaustive()) threads = std::min(threads, std::max<int64_t>(1, groups / groups_per_thread));
   parallel(groups, threads, [&](const auto& next) {
     WorkspacePool::Lease lease(pool_, view_);
     Workspace& workspace = *lease;
@@ -103,7 +104,7 @@ void Engine::share_one_scan(const Law& law, const float* queries, int64_t b, int
 }
 
 void Engine::sample(const Law& law, const float* queries, int64_t b, int64_t n, uint64_t seed, int64_t threads,
-                    int64_t* positions, double* log_prob, int64_t* scored) {
+                    int64_t* positions, double* log_prob, int64_t* scored, double* error) {
   const std::vector<uint64_t> streams = streams_of(queries, b, view_.d);
   WorkspacePool::Lease own(pool_, view_);
   std::vector<PendingDraw>& pending = (*own).pending;
@@ -112,7 +113,8 @@ void Engine::sample(const Law& law, const float* queries, int64_t b, int64_t n, 
                  [&](int64_t q, int64_t, const double* log_masses, Workspace& workspace) {
                    const int64_t held = choose_cells(kernels_, view_, log_masses, seed, streams[q], n, q * n,
                                                      &pending[q * n], workspace);
-                   scored[q] = law.exhaustive ? view_.n : held;
+                   scored[q] = law.exhaustive() ? view_.n : held;
+                   error[q] = law.exhaustive() ? 0.0 : std::numeric_limits<double>::quiet_NaN();
                  });
   // All draws of the call in the order of their cells: who chose the same cell shares its way from memory.
   if (b > 1) order_by_cell(pending.data(), pending.data() + b * n);

@@ -11,9 +11,9 @@ class Engine {
 
   const View& view() const { return view_; }
 
-  // queries (b, d); positions and log_prob (b, n); scored (b).
+  // queries (b, d); positions and log_prob (b, n); scored and error (b).
   void sample(const Law& law, const float* queries, int64_t b, int64_t n, uint64_t seed, int64_t threads,
-              int64_t* positions, double* log_prob, int64_t* scored);
+              int64_t* positions, double* log_prob, int64_t* scored, double* error);
   // positions and log_prob (b, m).
   void log_prob(const Law& law, const float* queries, int64_t b, const int64_t* positions, int64_t m,
                 int64_t threads, double* log_prob);

@@ -133,7 +133,7 @@ void scan_cells(const Kernels& kernels, const View& view, double temperature, in
 
 void cell_masses(const Kernels& kernels, const View& view, const Law& law, int64_t count, Workspace& workspace) {
   find_pivots(kernels, view, count, workspace);
-  if (law.exhaustive) {
+  if (law.exhaustive()) {
     scan_cells(kernels, view, law.temperature, count, 0, view.k, workspace.pivots, workspace.log_masses.data(),
                workspace);
     return;

@@ -41,6 +41,23 @@ auto pointer(const std::optional<Array>& array) -> decltype(array->data()) {
   return array ? array->data() : nullptr;
 }
 
+// A law as Python holds it: what does not change from call to call.
+struct BoundLaw {
+  std::optional<In<double, 1>> offset;
+  bool dispersion;
+  Kind kind;
+
+  BoundLaw(std::optional<In<double, 1>> offset, bool dispersion, const std::string& kind)
+      : offset(offset), dispersion(dispersion), kind(kind_named(kind)) {}
+
+  static Kind kind_named(const std::string& name) {
+    if (name == "estimated") return Kind::estimated;
+    if (name == "certified") return Kind::certified;
+    if (name == "exhaustive") return Kind::exhaustive;
+    throw std::invalid_argument("there is no kind of law named " + name);
+  }
+};
+
 // Keeps the arrays alive that the view points into.
 class BoundEngine {
  public:
@@ -52,19 +69,20 @@ class BoundEngine {
         bias_max_(bias_max), full_forms_(full_forms), rank_forms_(rank_forms), scales_(scales), spread_(spread),
         engine_(kernels_named(target), view()) {}
 
-  void sample(In<float, 2> queries, std::optional<In<double, 1>> offset, bool dispersion, double temperature,
+  void sample(In<float, 2> queries, const BoundLaw& bound, double temperature, int64_t probes, double tolerance,
               uint64_t seed, int64_t threads, Out<int64_t, 2> positions, Out<double, 2> log_prob,
-              Out<int64_t, 1> scored) {
+              Out<int64_t, 1> scored, Out<double, 1> error) {
     const int64_t b = check_queries(queries), n = positions.shape(1);
     expect((int64_t)positions.shape(0) == b && (int64_t)log_prob.shape(0) == b &&
-               (int64_t)log_prob.shape(1) == n && (int64_t)scored.shape(0) == b,
+               (int64_t)log_prob.shape(1) == n && (int64_t)scored.shape(0) == b && (int64_t)error.shape(0) == b,
            "the result arrays do not fit the queries");
-    const Law law = make_law(offset, dispersion, temperature);
+    const Law law = make_law(bound, temperature, probes, tolerance);
     nb::gil_scoped_release release;
-    engine_.sample(law, queries.data(), b, n, seed, threads, positions.data(), log_prob.data(), scored.data());
+    engine_.sample(law, queries.data(), b, n, seed, threads, positions.data(), log_prob.data(), scored.data(),
+                   error.data());
   }
 
-  void log_prob(In<float, 2> queries, std::optional<In<double, 1>> offset, bool dispersion, double temperature,
+  void log_prob(In<float, 2> queries, const BoundLaw& bound, double temperature, int64_t probes, double tolerance,
                 In<int64_t, 2> positions, int64_t threads, Out<double, 2> log_prob) {
     const int64_t b = check_queries(queries), m = positions.shape(1);
     expect((int64_t)positions.shape(0) == b && (int64_t)log_prob.shape(0) == b && (int64_t)log_prob.shape(1) == m,
@@ -73,16 +91,16 @@ class BoundEngine {
     for (int64_t i = 0; i < b * m; ++i)
       if (positions.data()[i] < 0 || positions.data()[i] >= engine_.view().n)
         throw std::runtime_error("an id leads to no item");
-    const Law law = make_law(offset, dispersion, temperature);
+    const Law law = make_law(bound, temperature, probes, tolerance);
     nb::gil_scoped_release release;
     engine_.log_prob(law, queries.data(), b, positions.data(), m, threads, log_prob.data());
   }
 
-  void log_partition(In<float, 2> queries, std::optional<In<double, 1>> offset, bool dispersion, double temperature,
+  void log_partition(In<float, 2> queries, const BoundLaw& bound, double temperature, int64_t probes, double tolerance,
                      int64_t threads, Out<double, 1> values) {
     const int64_t b = check_queries(queries);
     expect((int64_t)values.shape(0) == b, "the result array does not fit the queries");
-    const Law law = make_law(offset, dispersion, temperature);
+    const Law law = make_law(bound, temperature, probes, tolerance);
     nb::gil_scoped_release release;
     engine_.log_partition(law, queries.data(), b, threads, values.data());
   }
@@ -155,15 +173,11 @@ class BoundEngine {
     return queries.shape(0);
   }
 
-  // No offset: the law that scans every cell.
-  Law make_law(const std::optional<In<double, 1>>& offset, bool dispersion, double temperature) const {
-    Law law;
-    law.temperature = temperature;
-    law.exhaustive = !offset;
-    law.dispersion = dispersion;
-    law.offset = pointer(offset);
-    expect(!offset || (int64_t)offset->shape(0) == engine_.view().k, "a law's offset does not fit the cells");
-    expect(!dispersion || engine_.view().forms_kind != Forms::none, "this index keeps no dispersion");
+  Law make_law(const BoundLaw& bound, double temperature, int64_t probes, double tolerance) const {
+    const Law law = {bound.kind, pointer(bound.offset), bound.dispersion, temperature, probes, tolerance};
+    expect(law.exhaustive() || bound.offset, "a law that estimates needs an offset");
+    expect(!bound.offset || (int64_t)bound.offset->shape(0) == engine_.view().k, "a law's offset does not fit the cells");
+    expect(!law.dispersion || engine_.view().forms_kind != Forms::none, "this index keeps no dispersion");
     return law;
   }
 
@@ -261,6 +275,9 @@ void bind_kernels(nb::module_& m) {
 NB_MODULE(_native, m) {
   using namespace softindex;
   m.doc() = "The compiled core: see kernels/reference.py for what each function computes.";
+  nb::class_<BoundLaw>(m, "Law")
+      .def(nb::init<std::optional<In<double, 1>>, bool, const std::string&>(), "offset"_a.none(), "dispersion"_a,
+           "kind"_a);
   nb::class_<BoundEngine>(m, "Engine")
       .def(nb::init<In<float, 2>, In<int64_t, 1>, In<float, 2>, In<float, 1>, In<float, 1>,
                     std::optional<In<float, 1>>, std::optional<In<float, 1>>, std::optional<In<int16_t, 2>>,
@@ -268,12 +285,12 @@ NB_MODULE(_native, m) {
                     const std::string&>(),
            "vectors"_a, "offsets"_a, "means"_a, "radii"_a, "norm_max"_a, "bias"_a.none(), "bias_max"_a.none(),
            "full_forms"_a.none(), "rank_forms"_a.none(), "scales"_a.none(), "spread"_a.none(), "target"_a = "")
-      .def("sample", &BoundEngine::sample, "queries"_a, "offset"_a.none(), "dispersion"_a, "temperature"_a, "seed"_a,
-           "threads"_a, "positions"_a, "log_prob"_a, "scored"_a)
-      .def("log_prob", &BoundEngine::log_prob, "queries"_a, "offset"_a.none(), "dispersion"_a, "temperature"_a,
+      .def("sample", &BoundEngine::sample, "queries"_a, "law"_a, "temperature"_a, "probes"_a, "tolerance"_a, "seed"_a,
+           "threads"_a, "positions"_a, "log_prob"_a, "scored"_a, "error"_a)
+      .def("log_prob", &BoundEngine::log_prob, "queries"_a, "law"_a, "temperature"_a, "probes"_a, "tolerance"_a,
            "positions"_a, "threads"_a, "log_prob"_a)
-      .def("log_partition", &BoundEngine::log_partition, "queries"_a, "offset"_a.none(), "dispersion"_a,
-           "temperature"_a, "threads"_a, "values"_a)
+      .def("log_partition", &BoundEngine::log_partition, "queries"_a, "law"_a, "temperature"_a, "probes"_a,
+           "tolerance"_a, "threads"_a, "values"_a)
       .def("top_k", &BoundEngine::top_k, "queries"_a, "temperature"_a, "probes"_a, "threads"_a, "positions"_a,
            "scores"_a, "scored"_a);
   bind_kernels(m);

@@ -36,12 +36,19 @@ struct View {
   Matrix<int8_t> rank_rows() const { return {rank_forms, k * rank, d, rank_forms + k * rank * d}; }
 };
 
+// How the mass of a cell is found: from its moments, from its bounds where these suffice, or by scanning it.
+enum class Kind { estimated, certified, exhaustive };
+
 // What a law is, to the kernels: log mass = q.mean / t + offset + dispersion(q) / (2 t^2), or the cell's own sum.
 struct Law {
-  const double* offset = nullptr;  // (k); -infinity where the cell is empty
+  Kind kind = Kind::estimated;
+  const double* offset = nullptr;  // (k); -infinity where the cell is empty; null if exhaustive
   bool dispersion = false;
-  bool exhaustive = false;         // scan every cell instead
   double temperature = 1.0;
+  int64_t probes = 0;              // cells scanned exactly before drawing; below zero: as many as the tolerance asks for
+  double tolerance = 0.0;
+
+  bool exhaustive() const { return kind == Kind::exhaustive; }
 };
 
 inline double squared_norm(const float* query, int64_t d) {

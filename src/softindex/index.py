@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from softindex.contents import KIND, Contents, describe, from_stored, make_engine, to_stored
 from softindex.errors import CorruptIndexError, InputError, SoftindexError
 from softindex.ids import id_map
-from softindex.laws import Law, find_law, law_offset, log_partition_slack
+from softindex.kernels import NativeLaw
+from softindex.laws import LAWS, find_law, law_offset, log_partition_slack
 from softindex.moments import choose_dispersion, measure
 from softindex.partition import inverse_order, order_by_cell, partition
 from softindex.progress import reporting
@@ -46,7 +47,7 @@ class Index:
         self._contents = contents
         self._dim = int(contents.vectors.shape[1])
         self._engine = make_engine(contents)
-        self._laws: dict[str, tuple[Law, Doubles | None]] = {}
+        self._laws: dict[str, NativeLaw] = {}
 
     def __len__(self) -> int:
         return len(self._contents.vectors)
@@ -104,19 +105,18 @@ class Index:
         """
         batch, single = check_queries(queries, self._dim)
         count, heat, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
-        law, offset = self._law(method)
+        law = self._law(method)
         workers = check_threads(threads)
         positions, log_prob = _empty(len(batch), count, np.int64), _empty(len(batch), count, np.float64)
-        scored = np.empty(len(batch), np.int64)
+        scored, error = np.empty(len(batch), np.int64), np.empty(len(batch))
         try:
-            self._engine.sample(batch, offset, law.dispersion, heat, key, workers, positions, log_prob, scored)
+            self._engine.sample(batch, law, heat, 0, 0.0, key, workers, positions, log_prob, scored, error)
             ids = self._contents.ids.at(positions)
         except _THROWN as thrown:
             raise _explain(thrown, len(batch), count) from thrown
-        error = 0.0 if law.exhaustive else np.nan
         if single:
-            return Draws(ids[0], log_prob[0], error, scored[0], method, key)
-        return Draws(ids, log_prob, np.full(len(batch), error), scored, method, key)
+            return Draws(ids[0], log_prob[0], error[0], scored[0], method, key)
+        return Draws(ids, log_prob, error, scored, method, key)
 
     def log_prob(
         self,
@@ -134,13 +134,13 @@ class Index:
         """
         batch, single = check_queries(queries, self._dim)
         heat = check_temperature(temperature)
-        law, offset = self._law(method)
+        law = self._law(method)
         positions = self._contents.ids.find(ids)
         wanted = _spread(positions, len(batch), single)
         b, m = wanted.shape
         result, workers = _empty(b, m, np.float64), check_threads(threads)
         try:
-            self._engine.log_prob(batch, offset, law.dispersion, heat, wanted, workers, result)
+            self._engine.log_prob(batch, law, heat, 0, 0.0, wanted, workers, result)
         except _THROWN as thrown:
             raise _explain(thrown, b, m) from thrown
         return result.reshape(positions.shape) if single else result
@@ -154,13 +154,13 @@ class Index:
         """
         batch, single = check_queries(queries, self._dim)
         heat = check_temperature(temperature)
-        law, offset = self._law(method)
+        law = self._law(method)
         value, workers = np.empty(len(batch)), check_threads(threads)
         try:
-            self._engine.log_partition(batch, offset, law.dispersion, heat, workers, value)
+            self._engine.log_partition(batch, law, heat, 0, 0.0, workers, value)
         except _THROWN as thrown:
             raise _explain(thrown, len(batch), 1) from thrown
-        if not law.exhaustive:
+        if not LAWS[method].exhaustive:
             return Estimate(value[0] if single else value)
         slack = log_partition_slack(batch, value, heat, self._contents.moments, self._contents.log_bias)
         low, high = value - slack, value + slack
@@ -203,12 +203,12 @@ class Index:
             told = None if report is None else partial(report, "saving")
             save_stored(path, to_stored(self._contents), progress=told)
 
-    def _law(self, method: str) -> tuple[Law, Doubles | None]:
+    def _law(self, method: str) -> NativeLaw:
         known = self._laws.get(method) if isinstance(method, str) else None
         if known is None:
             moments = self._contents.moments
             law = find_law(method, moments.dispersion.kind)
-            known = self._laws[method] = (law, law_offset(law, moments))
+            known = self._laws[method] = NativeLaw(law_offset(law, moments), law.dispersion, law.kind)
         return known
 
 

@@ -17,21 +17,26 @@ __all__ = ["LAWS", "Law", "find_law", "law_offset", "log_partition_slack"]
 class Law:
     """A choice of terms in log mass = q.mean / t + offset + q' S q / (2 t^2).
 
-    exhaustive: the mass is no estimate but the sum over the cell's items, found by scanning all of them.
+    kind: "estimated" by these terms; "exhaustive": no estimate but the sum over the cell's items, by scanning them all.
     size: the offset is the log of the cell's size; otherwise all cells that hold anything count alike.
     dispersion: the last term is added.
     """
 
     name: str
-    exhaustive: bool = False
+    kind: str = "estimated"
     size: bool = False
     dispersion: bool = False
+
+    @property
+    def exhaustive(self) -> bool:
+        """Every item is scored."""
+        return self.kind == "exhaustive"
 
 
 LAWS: dict[str, Law] = {
     law.name: law
     for law in (
-        Law("exact", exhaustive=True),
+        Law("exact", kind="exhaustive"),
         Law("2ls"),
         Law("s-2ls", size=True),
         Law("sd-2ls", size=True, dispersion=True),

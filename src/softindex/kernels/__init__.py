@@ -6,9 +6,10 @@ import os
 
 from softindex.kernels import _native
 
-__all__ = ["Engine", "hash_strings", "preferred_target", "rounding"]
+__all__ = ["Engine", "NativeLaw", "hash_strings", "preferred_target", "rounding"]
 
 Engine = _native.Engine
+NativeLaw = _native.Law
 hash_strings = _native.hash_strings
 rounding = _native.rounding
 

@@ -6,6 +6,9 @@ from numpy.typing import NDArray
 BLOCK: int
 LANES: int
 
+class Law:
+    def __init__(self, offset: NDArray[np.float64] | None, dispersion: bool, kind: str) -> None: ...
+
 class Engine:
     def __init__(
         self,
@@ -25,21 +28,24 @@ class Engine:
     def sample(
         self,
         queries: NDArray[np.float32],
-        offset: NDArray[np.float64] | None,
-        dispersion: bool,
+        law: Law,
         temperature: float,
+        probes: int,
+        tolerance: float,
         seed: int,
         threads: int,
         positions: NDArray[np.int64],
         log_prob: NDArray[np.float64],
         scored: NDArray[np.int64],
+        error: NDArray[np.float64],
     ) -> None: ...
     def log_prob(
         self,
         queries: NDArray[np.float32],
-        offset: NDArray[np.float64] | None,
-        dispersion: bool,
+        law: Law,
         temperature: float,
+        probes: int,
+        tolerance: float,
         positions: NDArray[np.int64],
         threads: int,
         log_prob: NDArray[np.float64],
@@ -47,9 +53,10 @@ class Engine:
     def log_partition(
         self,
         queries: NDArray[np.float32],
-        offset: NDArray[np.float64] | None,
-        dispersion: bool,
+        law: Law,
         temperature: float,
+        probes: int,
+        tolerance: float,
         threads: int,
         values: NDArray[np.float64],
     ) -> None: ...
