@@ -10,6 +10,7 @@
 #include "hash.h"
 #include "masses.h"
 #include "parallel.h"
+#include "probe.h"
 #include "top_k.h"
 
 namespace softindex {
@@ -36,11 +37,7 @@ std::vector<int64_t> cut_by_cell(const PendingDraw* pending, int64_t count) {
 // or ordered; the second and later copies of a query in one call get streams of their own.
 std::vector<uint64_t> streams_of(const float* queries, int64_t b, int64_t d) {
   std::vector<uint64_t> streams(b);
-  std::vector<float> plain(d);
-  for (int64_t q = 0; q < b; ++q) {
-    for (int64_t j = 0; j < d; ++j) plain[j] = queries[q * d + j] + 0.0f;  // -0 and 0 are one number, and one stream
-    streams[q] = hash_bytes(plain.data(), d * (int64_t)sizeof(float));
-  }
+  for (int64_t q = 0; q < b; ++q) streams[q] = name_of(queries + q * d, d);
   if (b == 1) return streams;
   std::vector<int64_t> order(b);
   for (int64_t q = 0; q < b; ++q) order[q] = q;
@@ -65,6 +62,8 @@ template <class PerQuery>
 void Engine::for_each_query(const Law& law, const float* queries, int64_t b, int64_t threads,
                             const PerQuery& per_query) {
   const int64_t groups = (b + group_size - 1) / group_size;
+  const Probed all_probed = {0.0, view_.n};
+  const Probed unprobed = law.exhaustive() ? all_probed : Probed{std::numeric_limits<double>::quiet_NaN(), 0};
   if (law.exhaustive() && groups < threads) return share_one_scan(law, queries, b, threads, per_query);
   if (!law.exhaustive()) threads = std::min(threads, std::max<int64_t>(1, groups / groups_per_thread));
   parallel(groups, threads, [&](const auto& next) {
@@ -74,8 +73,11 @@ void Engine::for_each_query(const Law& law, const float* queries, int64_t b, int
       const int64_t begin = group * group_size, count = std::min(group_size, b - begin);
       stage_queries(view_, queries + begin * view_.d, count, workspace);
       cell_masses(kernels_, view_, law, count, workspace);
-      for (int64_t g = 0; g < count; ++g)
-        per_query(begin + g, g, &workspace.log_masses[g * view_.k], workspace);
+      for (int64_t g = 0; g < count; ++g) {
+        double* log_masses = &workspace.log_masses[g * view_.k];
+        workspace.probed = law.probes == 0 ? unprobed : probe(kernels_, view_, law, g, log_masses, workspace);
+        per_query(begin + g, g, log_masses, workspace);
+      }
     }
   });
 }
@@ -84,6 +86,7 @@ void Engine::for_each_query(const Law& law, const float* queries, int64_t b, int
 template <class PerQuery>
 void Engine::share_one_scan(const Law& law, const float* queries, int64_t b, int64_t threads,
                             const PerQuery& per_query) {
+  const Probed all_probed = {0.0, view_.n};
   const int64_t pieces = std::min(view_.k, threads * 8);
   std::vector<double> log_masses(group_size * view_.k);
   for (int64_t begin = 0; begin < b; begin += group_size) {
@@ -98,6 +101,7 @@ void Engine::share_one_scan(const Law& law, const float* queries, int64_t b, int
         scan_cells(kernels_, view_, law.temperature, count, piece * view_.k / pieces,
                    (piece + 1) * view_.k / pieces, (*own).pivots, log_masses.data(), *lease);
     });
+    (*own).probed = all_probed;
     for (int64_t g = 0; g < count; ++g)
       per_query(begin + g, g, &log_masses[g * view_.k], *own);
   }
@@ -113,8 +117,9 @@ void Engine::sample(const Law& law, const float* queries, int64_t b, int64_t n, 
                  [&](int64_t q, int64_t, const double* log_masses, Workspace& workspace) {
                    const int64_t held = choose_cells(kernels_, view_, log_masses, seed, streams[q], n, q * n,
                                                      &pending[q * n], workspace);
-                   scored[q] = law.exhaustive() ? view_.n : held;
-                   error[q] = law.exhaustive() ? 0.0 : std::numeric_limits<double>::quiet_NaN();
+                   // A chosen cell that was probed before is scanned again, and still holds no more items than there are.
+                   scored[q] = std::min(view_.n, workspace.probed.scored + held);
+                   error[q] = workspace.probed.error;
                  });
   // All draws of the call in the order of their cells: who chose the same cell shares its way from memory.
   if (b > 1) order_by_cell(pending.data(), pending.data() + b * n);
@@ -135,6 +140,17 @@ void Engine::log_prob(const Law& law, const float* queries, int64_t b, const int
                    const float* query = &workspace.queries[g * padded(view_.d)];
                    log_probabilities(kernels_, view_, law, query, log_masses, positions + q * m, m, log_prob + q * m,
                                      workspace);
+                 });
+}
+
+void Engine::masses(const Law& law, const float* queries, int64_t b, int64_t threads, double* log_masses,
+                    int64_t* scored, double* error) {
+  for_each_query(law, queries, b, threads,
+                 [&](int64_t q, int64_t g, const double* found, Workspace& workspace) {
+                   const double pivot = workspace.pivots[g] / law.temperature;
+                   for (int64_t c = 0; c < view_.k; ++c) log_masses[q * view_.k + c] = found[c] + pivot;
+                   scored[q] = workspace.probed.scored;
+                   error[q] = workspace.probed.error;
                  });
 }
 

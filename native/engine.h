@@ -1,13 +1,23 @@
 // A batch of queries against one index: threads, workspaces and random streams around the per-query functions.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+
 #include "workspace.h"
 
 namespace softindex {
 
 class Engine {
  public:
-  Engine(const Kernels& kernels, const View& view) : kernels_(kernels), view_(view) {}
+  Engine(const Kernels& kernels, const View& view) : kernels_(kernels), view_(view), log_counts_(view.k), half_squares_(view.k) {
+    for (int64_t c = 0; c < view.k; ++c) log_counts_[c] = std::log((double)std::max<int64_t>(view.size(c), 1));
+    for (int64_t c = 0; c < view.k; ++c) half_squares_[c] = squared_norm(view.means + c * view.d, view.d) / 2;
+    view_.log_counts = log_counts_.data();
+    view_.half_squares = half_squares_.data();
+  }
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
   const View& view() const { return view_; }
 
@@ -17,6 +27,9 @@ class Engine {
   // positions and log_prob (b, m).
   void log_prob(const Law& law, const float* queries, int64_t b, const int64_t* positions, int64_t m,
                 int64_t threads, double* log_prob);
+  // log_masses (b, k): the log mass the law gives each cell; scored and error (b).
+  void masses(const Law& law, const float* queries, int64_t b, int64_t threads, double* log_masses, int64_t* scored,
+              double* error);
   // values (b).
   void log_partition(const Law& law, const float* queries, int64_t b, int64_t threads, double* values);
   // positions and scores (b, k); scored (b).
@@ -31,6 +44,7 @@ class Engine {
 
   const Kernels& kernels_;
   View view_;
+  std::vector<double> log_counts_, half_squares_;
   WorkspacePool pool_;
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 // Full forms: one dot product of the packed products with each cell's row. The query is scaled to length one first, as
 // the products of a long one could overflow float32.
-void add_full_forms(const Kernels& kernels, const View& view, double half, const double* norms, int64_t count,
+void evaluate_full_forms(const Kernels& kernels, const View& view, double precision, const double* norms, int64_t count,
                     Workspace& workspace) {
   const Matrix<int16_t> rows = view.full_rows();
   const int64_t width = padded(view.d);
@@ -27,13 +27,13 @@ void add_full_forms(const Kernels& kernels, const View& view, double half, const
     for (int64_t c = 0; c < view.k; ++c) {
       // Rounding may leave a form of almost zero below zero, which no variance is.
       const double form = std::max((double)workspace.form_dots[g * view.k + c] * view.scales[c], 0.0);
-      workspace.log_masses[g * view.k + c] += half * norms[g] * form;
+      workspace.variances[g * view.k + c] = precision * norms[g] * form;
     }
 }
 
 // Forms of rank r: r dot products a cell, squared and summed. The query is rounded to integers so small that no sum of
 // d products with 8-bit integers overflows 32 bits.
-void add_rank_forms(const Kernels& kernels, const View& view, double half, const double* norms, int64_t count,
+void evaluate_rank_forms(const Kernels& kernels, const View& view, double precision, const double* norms, int64_t count,
                     Workspace& workspace) {
   const int64_t width = padded(view.d), rows = view.k * view.rank;
   const double largest = std::min(32767.0, std::floor(2147483647.0 / 127.0 / (double)width));
@@ -51,20 +51,29 @@ void add_rank_forms(const Kernels& kernels, const View& view, double half, const
   for (int64_t g = 0; g < count; ++g) {
     kernels.square_sums(&workspace.integer_dots[g * rows], view.scales, view.k, view.rank, workspace.form_sums.data());
     for (int64_t c = 0; c < view.k; ++c)
-      workspace.log_masses[g * view.k + c] +=
-          half * (workspace.form_sums[c] * units[g] * units[g] + view.spread[c] * norms[g]);
+      workspace.variances[g * view.k + c] =
+          precision * (workspace.form_sums[c] * units[g] * units[g] + view.spread[c] * norms[g]);
   }
 }
 
-// Adds dispersion(q) / (2 t^2) to the log masses of each query.
-void add_dispersion(const Kernels& kernels, const View& view, const Law& law, int64_t count, Workspace& workspace) {
-  const double half = 0.5 / (law.temperature * law.temperature);
+// Fills workspace.variances: q' S q / t^2 for each query and cell.
+void find_variances(const Kernels& kernels, const View& view, const Law& law, int64_t count, Workspace& workspace) {
+  const double precision = 1.0 / (law.temperature * law.temperature);
   double norms[group_size];
   for (int64_t g = 0; g < count; ++g) norms[g] = squared_norm(&workspace.queries[g * padded(view.d)], view.d);
   if (view.forms_kind == Forms::full)
-    add_full_forms(kernels, view, half, norms, count, workspace);
+    evaluate_full_forms(kernels, view, precision, norms, count, workspace);
   else
-    add_rank_forms(kernels, view, half, norms, count, workspace);
+    evaluate_rank_forms(kernels, view, precision, norms, count, workspace);
+}
+
+void add_dispersion(const View& view, const Law& law, int64_t g, Workspace& workspace) {
+  const double* __restrict variances = &workspace.variances[g * view.k];
+  double* __restrict log_masses = &workspace.log_masses[g * view.k];
+  if (law.probes == 0)  // the published law
+    for (int64_t c = 0; c < view.k; ++c) log_masses[c] += 0.5 * variances[c];
+  else
+    for (int64_t c = 0; c < view.k; ++c) log_masses[c] += dispersion_term(variances[c], view.log_counts[c]);
 }
 
 }  // namespace
@@ -145,7 +154,9 @@ void cell_masses(const Kernels& kernels, const View& view, const Law& law, int64
     const double pivot = workspace.pivots[g];
     for (int64_t c = 0; c < view.k; ++c) log_masses[c] = (dots[c] - pivot) * inverse + law.offset[c];
   }
-  if (law.dispersion) add_dispersion(kernels, view, law, count, workspace);
+  if (!law.dispersion) return;
+  find_variances(kernels, view, law, count, workspace);
+  for (int64_t g = 0; g < count; ++g) add_dispersion(view, law, g, workspace);
 }
 
 }  // namespace softindex

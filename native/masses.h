@@ -1,6 +1,8 @@
 // The log mass of every cell under a law, for a group of one to four queries.
 #pragma once
 
+#include <cmath>
+
 #include "workspace.h"
 
 namespace softindex {
@@ -23,6 +25,13 @@ void cell_masses(const Kernels& kernels, const View& view, const Law& law, int64
 // Scans cells first .. last exactly; log_masses (count, k) gets the entries of these cells, relative to the pivots.
 void scan_cells(const Kernels& kernels, const View& view, double temperature, int64_t count, int64_t first,
                 int64_t last, const double* pivots, double* log_masses, Workspace& workspace);
+
+// What a cell's dispersion adds to its log mass: half the variance of its logits, as if they were normal. Of n normal
+// logits with a variance above 2 log n the largest decide, and their sum no longer follows the mean of exp: from
+// there on it grows like the largest one, sqrt(2 log n) standard deviations above the mean.
+inline double dispersion_term(double variance, double log_count) {
+  return variance <= 2 * log_count ? variance / 2 : std::sqrt(2 * variance * log_count) - log_count;
+}
 
 double log_mass(const Mass& mass, double temperature, double pivot);
 

@@ -105,6 +105,17 @@ class BoundEngine {
     engine_.log_partition(law, queries.data(), b, threads, values.data());
   }
 
+  void masses(In<float, 2> queries, const BoundLaw& bound, double temperature, int64_t probes, double tolerance,
+              int64_t threads, Out<double, 2> log_masses, Out<int64_t, 1> scored, Out<double, 1> error) {
+    const int64_t b = check_queries(queries);
+    expect((int64_t)log_masses.shape(0) == b && (int64_t)log_masses.shape(1) == engine_.view().k &&
+               (int64_t)scored.shape(0) == b && (int64_t)error.shape(0) == b,
+           "the result arrays do not fit the queries");
+    const Law law = make_law(bound, temperature, probes, tolerance);
+    nb::gil_scoped_release release;
+    engine_.masses(law, queries.data(), b, threads, log_masses.data(), scored.data(), error.data());
+  }
+
   void top_k(In<float, 2> queries, double temperature, int64_t probes, int64_t threads, Out<int64_t, 2> positions,
              Out<float, 2> scores, Out<int64_t, 1> scored) {
     const int64_t b = check_queries(queries), k = positions.shape(1);
@@ -291,6 +302,8 @@ NB_MODULE(_native, m) {
            "positions"_a, "threads"_a, "log_prob"_a)
       .def("log_partition", &BoundEngine::log_partition, "queries"_a, "law"_a, "temperature"_a, "probes"_a,
            "tolerance"_a, "threads"_a, "values"_a)
+      .def("masses", &BoundEngine::masses, "queries"_a, "law"_a, "temperature"_a, "probes"_a, "tolerance"_a,
+           "threads"_a, "log_masses"_a, "scored"_a, "error"_a)
       .def("top_k", &BoundEngine::top_k, "queries"_a, "temperature"_a, "probes"_a, "threads"_a, "positions"_a,
            "scores"_a, "scored"_a);
   bind_kernels(m);

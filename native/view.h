@@ -25,6 +25,8 @@ struct View {
   const int8_t* rank_forms = nullptr;   // (k, rank, d)
   const float* scales = nullptr;        // what an integer of the forms stands for: (k) if full, (k, rank)
   const float* spread = nullptr;        // (k), rank forms only
+  const double* log_counts = nullptr;   // (k) log of the number of members, 0 where there are none
+  const double* half_squares = nullptr; // (k) half the squared length of the mean
   int64_t largest_cell = 0;
   bool any_empty = false;
 

@@ -18,6 +18,12 @@ struct PendingDraw {
   double log_share;  // log of the cell's share of the law
 };
 
+// What probing found out about a query's law.
+struct Probed {
+  double error;    // estimated total variation to the softmax; NaN where nothing was scanned to judge it
+  int64_t scored;  // items scanned
+};
+
 struct Workspace {
   std::vector<float> queries;       // group_size padded queries
   std::vector<float> dots;          // one stretch of rows, for each query of a group
@@ -25,6 +31,9 @@ struct Workspace {
   std::vector<double> prefix;
   std::vector<double> log_masses;   // (group_size, k), relative to pivots / temperature
   double pivots[group_size] = {};
+  std::vector<double> variances;    // (group_size, k) of the logits in each cell, where there are forms
+  std::vector<double> estimates;    // (k), of one query that is being probed
+  Probed probed = {};               // of the query at hand
   std::vector<float> cell_dots;     // (group_size, k)
   std::vector<float> cell_weights;  // (k)
   std::vector<double> cell_prefix;
@@ -50,6 +59,8 @@ struct Workspace {
     cell_dots.resize(group_size * k);
     cell_weights.resize(k);
     cell_prefix.resize(blocks(k));
+    estimates.resize(k);
+    if (view.forms_kind != Forms::none) variances.resize(group_size * k);
     if (view.forms_kind == Forms::full) {
       form_queries.assign(group_size * padded(view.triangle()), 0.0f);
       form_dots.resize(group_size * k);

@@ -20,25 +20,54 @@ class TestExact(LawContract):
 
 class TestTwoLevel(LawContract):
     method = "2ls"
+    options: ClassVar = {"probes": 0}
     counts_weights = False
 
 
 class TestSizeCorrected(LawContract):
     method = "s-2ls"
+    options: ClassVar = {"probes": 0}
 
 
 class TestDispersionCorrected(LawContract):
     method = "sd-2ls"
+    options: ClassVar = {"probes": 0}
 
 
 class TestDispersionOfRankTwo(LawContract):
     method = "sd-2ls"
+    options: ClassVar = {"probes": 0}
     build_options: ClassVar = {"dispersion": 2}
 
 
 class TestFullDispersion(LawContract):
     method = "sd-2ls"
+    options: ClassVar = {"probes": 0}
     build_options: ClassVar = {"dispersion": "full"}
+
+
+class TestTheDefault(LawContract):
+    method = "sd-2ls"
+
+
+class TestATightTolerance(LawContract):
+    method = "sd-2ls"
+    options: ClassVar = {"tolerance": 1e-6}
+
+
+class TestOneProbe(LawContract):
+    method = "sd-2ls"
+    options: ClassVar = {"probes": 1}
+
+
+class TestTwoLevelProbed(LawContract):
+    method = "2ls"
+    counts_weights = False
+
+
+class TestSizeCorrectedProbed(LawContract):
+    method = "s-2ls"
+    build_options: ClassVar = {"dispersion": "none"}
 
 
 def reference_law(index, query, temperature, method):
@@ -65,7 +94,7 @@ def test_each_law_is_its_definition(method, dispersion, data):
         catalogue.vectors, clusters=catalogue.clusters, log_bias=catalogue.log_bias, dispersion=dispersion
     )
     query, temperature = data.draw(queries(index.dim, count=1))[0], data.draw(temperatures())
-    law = index.log_prob(query, index.ids, temperature=temperature, method=method)
+    law = index.log_prob(query, index.ids, temperature=temperature, method=method, probes=0)
     truth = reference_law(index, query, temperature, method)
     # Plain float32 rounds every dot product in proportion to its largest terms; a dispersion squares them.
     scale = np.abs(catalogue.vectors).max() * np.abs(query).max() * index.dim / temperature
@@ -84,8 +113,8 @@ def test_an_item_of_log_bias_log_two_counts_as_two_items(method):
     query = rng.standard_normal(4).astype(np.float32)
     weighted = softindex.build(vectors, clusters=2, log_bias=bias, dispersion="full")
     repeated = softindex.build(doubled, clusters=2, dispersion="full")
-    first = weighted.log_prob(query, range(60), temperature=0.3, method=method)
-    second = repeated.log_prob(query, range(60), temperature=0.3, method=method)
+    first = weighted.log_prob(query, range(60), temperature=0.3, method=method, probes=0)
+    second = repeated.log_prob(query, range(60), temperature=0.3, method=method, probes=0)
     expected = second + np.where(np.arange(60) < 7, np.log(2), 0)
     np.testing.assert_allclose(first, expected, atol=1e-5)
 
@@ -95,7 +124,7 @@ def test_the_ratio_to_the_softmax_is_one_number_per_cluster():
     index = softindex.build(rng.standard_normal((500, 8)).astype(np.float32), clusters=20)
     query = rng.standard_normal(8).astype(np.float32)
     for method in ("2ls", "s-2ls", "sd-2ls"):
-        law = index.log_prob(query, index.ids, temperature=0.7, method=method)
+        law = index.log_prob(query, index.ids, temperature=0.7, method=method, probes=0)
         truth = index.log_prob(query, index.ids, temperature=0.7, method="exact")
         for ratio in np.split(law - truth, np.cumsum(index.sizes)[:-1]):
             assert np.ptp(ratio) < 1e-5
@@ -112,7 +141,7 @@ def test_gaussian_clusters_of_many_items_make_sd_2ls_nearly_exact():
     for method in ("2ls", "s-2ls", "sd-2ls"):
         values = []
         for query in rng.standard_normal((10, 6)).astype(np.float32):
-            law = index.log_prob(query, index.ids, temperature=1.0, method=method)
+            law = index.log_prob(query, index.ids, temperature=1.0, method=method, probes=0)
             values.append(kl_divergence(law, index.log_prob(query, index.ids, temperature=1.0, method="exact")))
         kl[method] = np.mean(values)
     assert kl["sd-2ls"] < 1e-3
@@ -124,9 +153,9 @@ def test_an_empty_cluster_is_never_drawn():
     index = softindex.build(vectors, clusters=8)
     assert (index.sizes == 0).any()
     for method in LAWS:
-        draws = index.sample(np.ones(3, np.float32), 300, temperature=1.0, method=method)
+        draws = index.sample(np.ones(3, np.float32), 300, temperature=1.0, method=method, probes=0)
         assert np.isfinite(draws.log_prob).all()
-        law = index.log_prob(np.ones(3, np.float32), range(30), temperature=1.0, method=method)
+        law = index.log_prob(np.ones(3, np.float32), range(30), temperature=1.0, method=method, probes=0)
         assert np.exp(law).sum() == pytest.approx(1)
 
 
@@ -151,7 +180,7 @@ def test_two_level_laws_estimate_log_z_and_prove_nothing():
     batch = rng.standard_normal((3, 8)).astype(np.float32)
     truth = index.log_partition(batch, temperature=1.0, method="exact").value
     for method, tolerance in (("2ls", 0.5), ("s-2ls", 0.3), ("sd-2ls", 0.05)):
-        estimate = index.log_partition(batch, temperature=1.0, method=method)
+        estimate = index.log_partition(batch, temperature=1.0, method=method, probes=0)
         assert estimate.low is None
         assert estimate.high is None
         np.testing.assert_allclose(estimate.value, truth, atol=tolerance)

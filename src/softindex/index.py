@@ -14,9 +14,9 @@ from softindex.contents import KIND, Contents, describe, from_stored, make_engin
 from softindex.errors import CorruptIndexError, InputError, SoftindexError
 from softindex.ids import id_map
 from softindex.kernels import NativeLaw
-from softindex.laws import LAWS, find_law, law_offset, log_partition_slack
+from softindex.laws import LAWS, check_probes, find_law, law_offset, log_partition_slack
 from softindex.moments import choose_dispersion, measure
-from softindex.partition import inverse_order, order_by_cell, partition
+from softindex.partition import inverse_order, order_by_cell, partition, shuffle_cells
 from softindex.progress import reporting
 from softindex.records import Doubles, Draws, Estimate, Ids, Integers, Json, TopK
 from softindex.store import load as load_stored
@@ -93,6 +93,8 @@ class Index:
         *,
         temperature: float,
         method: str = "sd-2ls",
+        probes: int | None = None,
+        tolerance: float | None = None,
         seed: int | None = None,
         threads: int | None = None,
     ) -> Draws:
@@ -105,12 +107,12 @@ class Index:
         """
         batch, single = check_queries(queries, self._dim)
         count, heat, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
-        law = self._law(method)
+        law, cells, allowed = self._law(method, probes, tolerance)
         workers = check_threads(threads)
         positions, log_prob = _empty(len(batch), count, np.int64), _empty(len(batch), count, np.float64)
         scored, error = np.empty(len(batch), np.int64), np.empty(len(batch))
         try:
-            self._engine.sample(batch, law, heat, 0, 0.0, key, workers, positions, log_prob, scored, error)
+            self._engine.sample(batch, law, heat, cells, allowed, key, workers, positions, log_prob, scored, error)
             ids = self._contents.ids.at(positions)
         except _THROWN as thrown:
             raise _explain(thrown, len(batch), count) from thrown
@@ -125,6 +127,8 @@ class Index:
         *,
         temperature: float,
         method: str = "sd-2ls",
+        probes: int | None = None,
+        tolerance: float | None = None,
         threads: int | None = None,
     ) -> Doubles:
         """Natural log of the probability that one draw returns the id, under the law that `sample` draws from.
@@ -134,19 +138,26 @@ class Index:
         """
         batch, single = check_queries(queries, self._dim)
         heat = check_temperature(temperature)
-        law = self._law(method)
+        law, cells, allowed = self._law(method, probes, tolerance)
         positions = self._contents.ids.find(ids)
         wanted = _spread(positions, len(batch), single)
         b, m = wanted.shape
         result, workers = _empty(b, m, np.float64), check_threads(threads)
         try:
-            self._engine.log_prob(batch, law, heat, 0, 0.0, wanted, workers, result)
+            self._engine.log_prob(batch, law, heat, cells, allowed, wanted, workers, result)
         except _THROWN as thrown:
             raise _explain(thrown, b, m) from thrown
         return result.reshape(positions.shape) if single else result
 
     def log_partition(
-        self, queries: Any, *, temperature: float, method: str = "sd-2ls", threads: int | None = None
+        self,
+        queries: Any,
+        *,
+        temperature: float,
+        method: str = "sd-2ls",
+        probes: int | None = None,
+        tolerance: float | None = None,
+        threads: int | None = None,
     ) -> Estimate:
         """Log of Z, the sum of exp(q.x_i / temperature + log_bias_i), as the method estimates it.
 
@@ -154,10 +165,10 @@ class Index:
         """
         batch, single = check_queries(queries, self._dim)
         heat = check_temperature(temperature)
-        law = self._law(method)
+        law, cells, allowed = self._law(method, probes, tolerance)
         value, workers = np.empty(len(batch)), check_threads(threads)
         try:
-            self._engine.log_partition(batch, law, heat, 0, 0.0, workers, value)
+            self._engine.log_partition(batch, law, heat, cells, allowed, workers, value)
         except _THROWN as thrown:
             raise _explain(thrown, len(batch), 1) from thrown
         if not LAWS[method].exhaustive:
@@ -203,13 +214,13 @@ class Index:
             told = None if report is None else partial(report, "saving")
             save_stored(path, to_stored(self._contents), progress=told)
 
-    def _law(self, method: str) -> NativeLaw:
+    def _law(self, method: str, probes: int | None, tolerance: float | None) -> tuple[NativeLaw, int, float]:
         known = self._laws.get(method) if isinstance(method, str) else None
         if known is None:
             moments = self._contents.moments
             law = find_law(method, moments.dispersion.kind)
             known = self._laws[method] = NativeLaw(law_offset(law, moments), law.dispersion, law.kind)
-        return known
+        return known, *check_probes(probes, tolerance, LAWS[method], self.clusters)
 
 
 def _empty(b: int, m: int, dtype: type[Any]) -> NDArray[Any]:
@@ -276,6 +287,7 @@ def build(
     with reporting(progress) as report:
         parts = partition(source.vectors, cells, seed=key, threads=workers, report=report)
         order, offsets = order_by_cell(parts)
+        shuffle_cells(order, offsets, seed=key)
         positions = inverse_order(order)
         placed = rearrange(source.vectors, positions, report=report)
         placed_bias = None if bias is None else bias[order]

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from softindex.errors import MethodError
+from softindex.errors import InputError, MethodError
 from softindex.kernels import rounding
 from softindex.records import Doubles, Floats, Moments
 
-__all__ = ["LAWS", "Law", "find_law", "law_offset", "log_partition_slack"]
+__all__ = ["ADAPTIVE", "LAWS", "TOLERANCE", "Law", "check_probes", "find_law", "law_offset", "log_partition_slack"]
+
+
+ADAPTIVE = -1
+"""To the kernels: as many probes as the tolerance asks for."""
+TOLERANCE = 0.03
+"""The total variation at which adaptive probing stops; see docs/guarantees.md for how it was chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,37 @@ def find_law(method: str, dispersion_kind: str) -> Law:
             "use s-2ls, or build again with dispersion='auto'."
         )
     return law
+
+
+def check_probes(probes: Any, tolerance: Any, law: Law, clusters: int) -> tuple[int, float]:
+    """Return the number of cells to scan before drawing (ADAPTIVE where None) and the tolerance, for the kernels.
+
+    A law that estimates nothing has nothing to probe: None and 0 mean the same to it.
+    """
+    error = TOLERANCE if tolerance is None else check_tolerance(tolerance)
+    if law.kind != "estimated":
+        if probes is None or (type(probes) is int and probes == 0):
+            return 0, error
+        raise InputError(
+            f"probes is {probes!r} but {law.name} takes none, as its masses are not estimated; leave probes out."
+        )
+    if probes is None:
+        return ADAPTIVE, error
+    if isinstance(probes, (int, np.integer)) and not isinstance(probes, bool) and 0 <= probes <= clusters:
+        return int(probes), error
+    raise InputError(
+        f"probes is {probes!r}; expected an integer from 0 (the published law) to the number of clusters, {clusters}, "
+        "or None to probe until the error is within the tolerance."
+    )
+
+
+def check_tolerance(tolerance: Any) -> float:
+    """Return the tolerance as a float above 0."""
+    if isinstance(tolerance, (int, float, np.integer, np.floating)) and not isinstance(tolerance, bool):
+        value = float(tolerance)
+        if 0.0 < value < np.inf:
+            return value
+    raise InputError(f"tolerance is {tolerance!r}; expected a number above 0, such as {TOLERANCE}.")
 
 
 def law_offset(law: Law, moments: Moments) -> Doubles | None:

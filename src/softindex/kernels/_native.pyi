@@ -60,6 +60,18 @@ class Engine:
         threads: int,
         values: NDArray[np.float64],
     ) -> None: ...
+    def masses(
+        self,
+        queries: NDArray[np.float32],
+        law: Law,
+        temperature: float,
+        probes: int,
+        tolerance: float,
+        threads: int,
+        log_masses: NDArray[np.float64],
+        scored: NDArray[np.int64],
+        error: NDArray[np.float64],
+    ) -> None: ...
     def top_k(
         self,
         queries: NDArray[np.float32],

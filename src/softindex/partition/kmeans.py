@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from softindex.errors import InputError
 from softindex.records import Doubles, Floats, Integers, Partition, Report
 
-__all__ = ["ITERATIONS", "POINTS_PER_CENTROID", "inverse_order", "order_by_cell", "partition"]
+__all__ = ["ITERATIONS", "POINTS_PER_CENTROID", "inverse_order", "order_by_cell", "partition", "shuffle_cells"]
 
 
 # On real word vectors the cells improve less after ten iterations than from one seed to the next.
 ITERATIONS = 10
 # As many as faiss takes by default; fewer made visibly worse cells.
 POINTS_PER_CENTROID = 256
+# The fewest items of a cell that a probe samples (native/probe.cpp): smaller cells are always taken whole.
+SHORTEST_STRETCH = 64
 # Fewer rows make faiss leave matrix products for a loop three times slower; more only cost memory.
 BLOCK_ROWS = 4096
 BLOCK_ELEMENTS = 1 << 22
@@ -104,6 +106,16 @@ def order_by_cell(partition: Partition) -> tuple[Integers, Integers]:
     narrow = partition.clusters <= 1 << 16
     keys = partition.assignment.astype(np.uint16) if narrow else partition.assignment
     return np.argsort(keys, kind="stable").astype(np.int64, copy=False), offsets
+
+
+def shuffle_cells(order: Integers, offsets: Integers, *, seed: int) -> None:
+    """Put the items of each cell into random order, in place, so that any stretch of a cell is a fair sample of it.
+
+    Catalogues come sorted by popularity or date, and neighbours are alike.  Cells that a sample takes whole stay.
+    """
+    random = np.random.default_rng(seed)
+    for cell in np.flatnonzero(np.diff(offsets) > SHORTEST_STRETCH).tolist():
+        random.shuffle(order[offsets[cell] : offsets[cell + 1]])
 
 
 def inverse_order(order: Integers) -> NDArray[Any]:

@@ -1,0 +1,311 @@
+// Probes: the cells that matter are scanned before a draw, a few others are sampled, and the error is stated.
+#include "probe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+
+#include "hash.h"
+#include "masses.h"
+#include "philox.h"
+
+namespace softindex {
+namespace {
+
+constexpr double nothing = -std::numeric_limits<double>::infinity();
+
+// The sample of the tail is no part of a draw's randomness: it is the same for every seed, so that the law is one law.
+constexpr uint64_t tail_key = 0x7461696c73616d70ull;
+constexpr int64_t tail_samples = 8;
+constexpr int64_t shortest_stretch = 64;
+constexpr double most_precise = 25.0;
+// A cell with more than this part of the estimated mass is scanned without asking further.
+constexpr int nearest_cells = 2;
+constexpr double large_share = 1.0 / 32;
+constexpr int64_t first_probes = 4;
+// What the adaptive law may scan before it gives up and says so: this many items, or one in so many of all.
+constexpr int64_t budget_items = 8192, budget_part = 20;
+// E|X| of a standard normal: turns a standard deviation into a mean deviation.
+constexpr double mean_deviation = 0.7979;
+// Where logits vary this much, the largest of them decide, and no variance tells them.
+constexpr double largest_variance = 30.0, largest_misfit = 25.0;
+
+// What a stretch of one tail cell tells of it.
+struct TailSample {
+  int64_t cell;
+  double ratio;     // the cell's mass, as the stretch has it, over its estimate
+  double noise;     // variance of the ratio, in units of its square, from seeing a stretch only
+  double misfit;    // variance of the true ratio among cells like this one, in units of its square
+  double variance;  // of the logits
+  double log_sum;   // the cell's own, if the stretch is all of it, or -infinity
+};
+
+class Probe {
+ public:
+  Probe(const Kernels& kernels, const View& view, const Law& law, int64_t place, double* log_masses,
+        Workspace& workspace)
+      : kernels_(kernels), view_(view), law_(law), query_(&workspace.queries[place * padded(view.d)]),
+        variances_(law.dispersion ? &workspace.variances[place * view.k] : nullptr),
+        dots_(&workspace.cell_dots[place * view.k]), pivot_(workspace.pivots[place]), stream_(name_of(query_, view.d)), log_masses_(log_masses),
+        workspace_(workspace) {}
+
+  Probed run() {
+    workspace_.estimates.assign(log_masses_, log_masses_ + view_.k);
+    const bool adaptive = law_.probes < 0;
+    const int64_t budget = std::max(budget_items, view_.n / budget_part);
+    weigh_tail();
+    if (adaptive) {
+      scan_nearest_cells();
+      scan_large_cells();
+    }
+    for (int64_t wanted = adaptive ? 0 : law_.probes;; wanted = std::max(first_probes, 2 * probed_)) {
+      scan_best_cells(wanted);
+      if (!tail_is_empty()) sample_tail();
+      if (tail_is_empty()) return finish(0.0);
+      const double error = stated_error();
+      if (!adaptive || error <= law_.tolerance || scored_ >= budget || hopeless(error, budget - scored_))
+        return finish(error);
+    }
+  }
+
+ private:
+  double* estimates() const { return workspace_.estimates.data(); }  // -infinity where a cell is known
+  bool tail_is_empty() const { return !(tail_.peak > nothing); }
+
+  void weigh_tail() {
+    tail_ = kernels_.weigh_masses(estimates(), view_.k, workspace_.cell_weights.data(), workspace_.cell_prefix.data());
+  }
+
+  // log of the sum over items from .. from + count of a cell, relative to the pivot; their dots stay in the workspace.
+  double scan(int64_t from, int64_t count) {
+    kernels_.scan(view_.items(from, from + count), query_, workspace_.dots.data());
+    const float* bias = view_.bias == nullptr ? nullptr : view_.bias + from;
+    scored_ += count;
+    return log_mass(kernels_.weigh(workspace_.dots.data(), count, 1.0 / law_.temperature, bias, nullptr, nullptr),
+                    law_.temperature, pivot_);
+  }
+
+  void remember(int64_t cell, double log_sum) {
+    log_masses_[cell] = log_sum;
+    estimates()[cell] = nothing;
+    // log(exp(known) + exp(log_sum)), as both may be far from zero.
+    const double top = std::max(known_, log_sum);
+    known_ = top + std::log(std::exp(known_ - top) + std::exp(log_sum - top));
+  }
+
+  void probe_cell(int64_t cell) {
+    remember(cell, scan(view_.offsets[cell], view_.size(cell)));
+    ++probed_;
+  }
+
+  // An item that is the query itself, or nearly so, may outweigh everything at low temperature, and its cell need not be
+  // among the massive ones. k-means put it into the cell of the nearest mean.
+  void scan_nearest_cells() {
+    const double squared = squared_norm(query_, view_.d);
+    const double log_all = tail_.peak + tail_.log_total;
+    const double copy = (squared - pivot_) / law_.temperature - log_all;
+    if (!(copy > std::log(law_.tolerance / 4))) return;
+    // Two of them: the means have moved a little since the items were assigned.
+    for (int i = 0; i < nearest_cells; ++i) {
+      int64_t nearest = -1;
+      double best = nothing;
+      for (int64_t c = 0; c < view_.k; ++c) {
+        const double closeness = dots_[c] - view_.half_squares[c];
+        if (closeness > best && estimates()[c] > nothing) {
+          best = closeness;
+          nearest = c;
+        }
+      }
+      if (nearest >= 0) probe_cell(nearest);
+    }
+    weigh_tail();
+  }
+
+  void scan_large_cells() {
+    const float* weights = workspace_.cell_weights.data();
+    const double least = large_share * workspace_.cell_prefix[blocks(view_.k) - 1];
+    std::vector<int64_t>& cells = workspace_.cells;
+    cells.clear();
+    for (int64_t c = 0; c < view_.k; ++c)
+      if (weights[c] > least) cells.push_back(c);
+    for (int64_t cell : cells) probe_cell(cell);
+    if (!cells.empty()) weigh_tail();
+  }
+
+  // The most massive cells by estimate, until `wanted` are probed.
+  void scan_best_cells(int64_t wanted) {
+    if (probed_ >= wanted || tail_is_empty()) return;
+    std::vector<int64_t>& cells = workspace_.cells;
+    cells.clear();
+    for (int64_t c = 0; c < view_.k; ++c)
+      if (estimates()[c] > nothing) cells.push_back(c);
+    const int64_t count = std::min<int64_t>(wanted - probed_, (int64_t)cells.size());
+    const auto before = [this](int64_t a, int64_t b) {
+      return estimates()[a] != estimates()[b] ? estimates()[a] > estimates()[b] : a < b;
+    };
+    std::nth_element(cells.begin(), cells.begin() + (count - 1), cells.end(), before);
+    // In the order in which they lie in memory.
+    std::sort(cells.begin(), cells.begin() + count);
+    for (int64_t i = 0; i < count; ++i) probe_cell(cells[i]);
+    weigh_tail();
+  }
+
+  // Keeps the sample at its size: cells that were probed since leave it, others are drawn in proportion to their
+  // estimates.
+  void sample_tail() {
+    std::vector<TailSample>& samples = samples_;
+    const auto probed = [this](const TailSample& sample) { return estimates()[sample.cell] == nothing; };
+    samples.erase(std::remove_if(samples.begin(), samples.end(), probed), samples.end());
+    while ((int64_t)samples.size() < tail_samples) {
+      const Uniforms u = uniforms(tail_key, stream_, drawn_++);
+      const int64_t cell =
+          kernels_.pick(workspace_.cell_weights.data(), workspace_.cell_prefix.data(), view_.k, u.first);
+      samples.push_back(sample_cell(cell, u.second));
+    }
+    remember_whole_cells();
+    double total = 0;
+    for (const TailSample& sample : samples) total += sample.ratio;
+    rho_ = std::max(total / (double)samples.size(), 1e-3);
+  }
+
+  // What was scanned to its end counts as probed.
+  void remember_whole_cells() {
+    bool any = false;
+    for (const TailSample& sample : samples_) {
+      if (sample.log_sum == nothing || estimates()[sample.cell] == nothing) continue;
+      remember(sample.cell, sample.log_sum);
+      any = true;
+    }
+    if (any) weigh_tail();
+  }
+
+  // A stretch is as long as its noise asks for: few items tell the mean of exp(logit) where logits hardly vary.
+  TailSample sample_cell(int64_t cell, double uniform) {
+    const int64_t size = view_.size(cell);
+    const double variance = variances_ == nullptr ? 1.0 : std::min(variances_[cell], 6.0);
+    // The share of the tail decides how much its total matters.
+    const double share = tail_share(), weight = share * (1 - share) / law_.tolerance;
+    const double enough = std::min(2 * weight * weight, most_precise) * std::expm1(variance);
+    const int64_t count = std::min(size, std::max(shortest_stretch, (int64_t)enough));
+    const int64_t from = view_.offsets[cell] + (int64_t)(uniform * (double)(size - count + 1));
+    const double log_sum = scan(from, count);
+    TailSample sample = {cell, 0, 0, 0, logit_variance(from, count), count == size ? log_sum : nothing};
+    const double log_ratio = log_sum + std::log((double)size / (double)count) - estimates()[cell];
+    sample.ratio = std::exp(std::min(log_ratio, 50.0));
+    const double excess = std::expm1(std::min(sample.variance, largest_variance));
+    sample.noise = excess / (double)count * (1.0 - (double)count / (double)size);
+    sample.misfit = std::min(excess / (double)size, largest_misfit);
+    return sample;
+  }
+
+  // Of the stretch whose dots are in the workspace.
+  double logit_variance(int64_t from, int64_t count) const {
+    const double inverse = 1.0 / law_.temperature, reference = workspace_.dots[0];
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      double logit = (workspace_.dots[i] - reference) * inverse;
+      if (view_.bias != nullptr) logit += view_.bias[from + i] - view_.bias[from];
+      sum += logit;
+      squares += logit * logit;
+    }
+    const double mean = sum / (double)count;
+    return std::max(0.0, squares / (double)count - mean * mean);
+  }
+
+  // The estimated total variation. Two things are unknown of the tail: how its cells differ from their estimates
+  // times rho, and rho itself. Both are judged from the sample and, as a small sample is often tame by chance, from
+  // what the variance of the logits leads to expect; the larger counts.
+  double stated_error() const {
+    const double count = (double)samples_.size();
+    double deviation = 0, squares = 0, noise = 0, misfit = 0, expected = 0;
+    for (const TailSample& sample : samples_) {
+      const double relative = sample.ratio / rho_ - 1.0;
+      deviation += std::fabs(relative);
+      squares += relative * relative;
+      noise += sample.noise;
+      misfit += sample.misfit;
+      expected += std::min(mean_deviation * std::sqrt(sample.misfit), 2.0);
+    }
+    deviation *= 1.0 / (count - 1.0);
+    noise /= count;
+    const double from_noise = mean_deviation * mean_deviation * noise;
+    const double seen = std::sqrt(std::max(0.0, deviation * deviation - from_noise));
+    const double spread = std::max(seen, expected / count);
+    const double uncertainty =
+        std::sqrt(std::max(squares / (count - 1.0), noise + misfit / count) / count) * mean_deviation;
+    const double share = tail_share();
+    const double inside = std::min(share, share * spread / 2 + share * (1 - share) * uncertainty);
+    // Zero is left for a law whose every cell was scanned.
+    return std::min(1.0, inside + risk_of_extremes() + 1e-16);
+  }
+
+  // Where the mass is spread over many cells, all that the budget could scan would not bring the error down.
+  bool hopeless(double error, int64_t budget) {
+    std::vector<float>& shares = workspace_.weights;
+    const int64_t affordable = std::min(view_.k - 1, budget * view_.k / view_.n + 1);
+    shares.assign(workspace_.cell_weights.begin(), workspace_.cell_weights.begin() + view_.k);
+    std::nth_element(shares.begin(), shares.begin() + affordable, shares.end(), std::greater<float>());
+    const double best = std::accumulate(shares.begin(), shares.begin() + affordable, 0.0);
+    const double left = 1.0 - best / workspace_.cell_prefix[blocks(view_.k) - 1];
+    return error * left > law_.tolerance;
+  }
+
+  double tail_share() const {
+    const double log_tail = std::log(rho_) + tail_.peak + tail_.log_total;
+    return 1.0 / (1.0 + std::exp(known_ - log_tail));
+  }
+
+  // At low temperature one item of the tail may outweigh all that is known, and no sample would have met it. Logits of
+  // mean m and variance s have one above log Z with a chance of about n exp(-z^2 / 2), z = (log Z - m) / sqrt(s).
+  // It counts where the Gaussian integral has its weight above log Z, which is where z^2 < s.
+  double risk_of_extremes() const {
+    if (known_ == nothing) return 0.0;
+    double common = 0, risk = 0;
+    for (const TailSample& sample : samples_) common += sample.variance / (double)samples_.size();
+    for (int64_t c = 0; c < view_.k; ++c) {
+      const double variance = variances_ == nullptr ? common : variances_[c];
+      const double mean = estimates()[c] - view_.log_counts[c] -
+                          (variances_ == nullptr ? 0.0 : dispersion_term(variance, view_.log_counts[c]));
+      // Also false where the cell is known, as its estimate is then -infinity.
+      if (!(mean + variance > known_) || view_.size(c) < 2) continue;
+      const double z = std::max(0.0, known_ - mean) / std::sqrt(variance);
+      risk += std::min(1.0, std::exp(view_.log_counts[c] - z * z / 2));
+    }
+    return std::min(risk, 1.0);
+  }
+
+  Probed finish(double error) {
+    const double shift = std::log(rho_);
+    for (int64_t c = 0; c < view_.k; ++c)
+      if (estimates()[c] > nothing) log_masses_[c] = estimates()[c] + shift;
+    return {error, scored_};
+  }
+
+  const Kernels& kernels_;
+  const View& view_;
+  const Law& law_;
+  const float* query_;
+  const double* variances_;  // (k) of the logits, as the dispersion has them, or null
+  const float* dots_;        // (k) with the means
+  const double pivot_;
+  const uint64_t stream_;
+  double* log_masses_;
+  Workspace& workspace_;
+  std::vector<TailSample> samples_;
+  uint64_t drawn_ = 0;
+  int64_t scored_ = 0, probed_ = 0;
+  double known_ = nothing;        // log of the sum over the cells that were scanned
+  Total tail_ = {nothing, 0.0};   // the same of the estimates of all others
+  double rho_ = 1.0;              // what the estimates of the tail are multiplied by
+};
+
+}  // namespace
+
+Probed probe(const Kernels& kernels, const View& view, const Law& law, int64_t place, double* log_masses,
+             Workspace& workspace) {
+  return Probe(kernels, view, law, place, log_masses, workspace).run();
+}
+
+}  // namespace softindex

@@ -1,0 +1,14 @@
+// Probes: the cells that matter are scanned before a draw, a few others are sampled, and the error is stated.
+#pragma once
+
+#include "workspace.h"
+
+namespace softindex {
+
+// Turns the estimated log masses (k) of one query, relative to pivot / temperature, into the masses of the law that is
+// drawn from: those of probed cells are exact, those of the others are the estimates times one factor. Everything
+// is a function of the index, the query and the law. `place` is the query's place among the staged ones.
+Probed probe(const Kernels& kernels, const View& view, const Law& law, int64_t place, double* log_masses,
+             Workspace& workspace);
+
+}  // namespace softindex
