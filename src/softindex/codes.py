@@ -53,7 +53,7 @@ def encode(
 
 def _encode_block(residuals: Doubles) -> tuple[Doubles, Floats, Floats, Floats]:
     """Codes, scales, lost lengths and lengths of residuals (m, d), which are overwritten."""
-    # The lengths and the rounding of a residual itself, which no later step can see.
+    # The residuals are rounded themselves, by so much at most, which no later step can see.
     rounded = 2.0**-52 * _norms(residuals)
     peaks = np.maximum(residuals.max(axis=1), -residuals.min(axis=1))
     scales = (peaks / LARGEST).astype(np.float32)
