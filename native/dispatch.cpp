@@ -9,7 +9,7 @@ namespace {
 #define SOFTINDEX_TABLE(target)                                                                                    \
   {#target,          target::scan,  target::scan_group,   target::scan_int8, target::scan_int16,                    \
    target::largest,  target::weigh, target::weigh_masses, target::pick,      target::outer_product,                 \
-   target::square_sums}
+   target::square_sums, target::decode}
 
 struct Candidate {
   Kernels kernels;

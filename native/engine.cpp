@@ -6,6 +6,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "codes.h"
 #include "draw.h"
 #include "hash.h"
 #include "masses.h"
@@ -173,6 +174,24 @@ void Engine::top_k(const float* queries, int64_t b, double temperature, int64_t 
                                    positions + q * k, scores + q * k, *lease);
     }
   });
+}
+
+void Engine::attach_codes(const int8_t* codes, const float* scales, const float* errors, const float* lengths) {
+  view_.codes = codes;
+  view_.code_scales = scales;
+  view_.code_errors = errors;
+  view_.code_lengths = lengths;
+}
+
+double Engine::coded_scores(const float* query, int64_t cell, float* scores) {
+  WorkspacePool::Lease lease(pool_, view_);
+  Workspace& workspace = *lease;
+  stage_query(view_, query, 0, workspace);
+  const CodedQuery coded = stage_coded_query(view_, workspace.queries.data(), workspace.integer_queries.data());
+  float mean_dot;
+  kernels_.scan(view_.mean_row(cell), workspace.queries.data(), &mean_dot);
+  return softindex::coded_scores(kernels_, view_, cell, coded, workspace.integer_queries.data(), mean_dot,
+                                 workspace.code_dots.data(), scores);
 }
 
 }  // namespace softindex

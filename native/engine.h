@@ -21,6 +21,9 @@ class Engine {
 
   const View& view() const { return view_; }
 
+  // Before the first query: codes (n, d), scales (n), errors and lengths (k). The caller keeps them.
+  void attach_codes(const int8_t* codes, const float* scales, const float* errors, const float* lengths);
+
   // queries (b, d); positions and log_prob (b, n); scored and error (b).
   void sample(const Law& law, const float* queries, int64_t b, int64_t n, uint64_t seed, int64_t threads,
               int64_t* positions, double* log_prob, int64_t* scored, double* error);
@@ -35,6 +38,8 @@ class Engine {
   // positions and scores (b, k); scored (b).
   void top_k(const float* queries, int64_t b, double temperature, int64_t k, int64_t probes, int64_t threads,
              int64_t* positions, float* scores, int64_t* scored);
+  // The scores (size of the cell) that codes give one query, and their slack.
+  double coded_scores(const float* query, int64_t cell, float* scores);
 
  private:
   template <class PerQuery>

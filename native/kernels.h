@@ -54,6 +54,7 @@ struct Kernels {
   int64_t (*pick)(const float* weights, const double* prefix, int64_t count, double uniform);
   void (*outer_product)(const float* query, int64_t d, float* packed);
   void (*square_sums)(const int32_t* dots, const float* scales, int64_t count, int64_t rank, double* sums);
+  void (*decode)(const int32_t* dots, const float* scales, int64_t count, double base, double step, float* scores);
 };
 
 #define SOFTINDEX_DECLARE(target)                                                                                  \
@@ -69,6 +70,7 @@ struct Kernels {
   int64_t pick(const float* weights, const double* prefix, int64_t count, double uniform);                         \
   void outer_product(const float* query, int64_t d, float* packed);                                                \
   void square_sums(const int32_t* dots, const float* scales, int64_t count, int64_t rank, double* sums);           \
+  void decode(const int32_t* dots, const float* scales, int64_t count, double base, double step, float* scores);   \
   }
 
 SOFTINDEX_DECLARE(baseline)

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "round_query.h"
+
 namespace softindex {
 namespace {
 
@@ -31,22 +33,13 @@ void evaluate_full_forms(const Kernels& kernels, const View& view, double precis
     }
 }
 
-// Forms of rank r: r dot products a cell, squared and summed. The query is rounded to integers so small that no sum of
-// d products with 8-bit integers overflows 32 bits.
+// Forms of rank r: r dot products a cell, squared and summed, of the query rounded to integers.
 void evaluate_rank_forms(const Kernels& kernels, const View& view, double precision, const double* norms, int64_t count,
                     Workspace& workspace) {
   const int64_t width = padded(view.d), rows = view.k * view.rank;
-  const double largest = std::min(32767.0, std::floor(2147483647.0 / 127.0 / (double)width));
   double units[group_size];
-  for (int64_t g = 0; g < count; ++g) {
-    const float* query = &workspace.queries[g * width];
-    float peak = 0;
-    for (int64_t j = 0; j < view.d; ++j) peak = std::max(peak, std::fabs(query[j]));
-    units[g] = peak / largest;
-    const double inverse = peak > 0 ? largest / peak : 0.0;
-    for (int64_t j = 0; j < view.d; ++j)
-      workspace.integer_queries[g * width + j] = (int16_t)std::nearbyint(query[j] * inverse);
-  }
+  for (int64_t g = 0; g < count; ++g)
+    units[g] = round_query(&workspace.queries[g * width], view.d, &workspace.integer_queries[g * width]);
   kernels.scan_int8(view.rank_rows(), workspace.integer_queries.data(), count, workspace.integer_dots.data(), rows);
   for (int64_t g = 0; g < count; ++g) {
     kernels.square_sums(&workspace.integer_dots[g * rows], view.scales, view.k, view.rank, workspace.form_sums.data());

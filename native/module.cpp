@@ -69,6 +69,29 @@ class BoundEngine {
         bias_max_(bias_max), full_forms_(full_forms), rank_forms_(rank_forms), scales_(scales), spread_(spread),
         engine_(kernels_named(target), view()) {}
 
+  void attach_codes(In<int8_t, 2> codes, In<float, 1> scales, In<float, 1> errors, In<float, 1> lengths) {
+    const View& view = engine_.view();
+    expect((int64_t)codes.shape(0) == view.n && (int64_t)codes.shape(1) == view.d &&
+               (int64_t)scales.shape(0) == view.n && (int64_t)errors.shape(0) == view.k &&
+               (int64_t)lengths.shape(0) == view.k,
+           "codes do not fit the vectors");
+    // Scratch memory made for an index without codes would be too small for one with them.
+    expect(view.codes == nullptr, "codes are attached once");
+    codes_ = codes;
+    code_scales_ = scales;
+    code_errors_ = errors;
+    code_lengths_ = lengths;
+    engine_.attach_codes(codes.data(), scales.data(), errors.data(), lengths.data());
+  }
+
+  double coded_scores(In<float, 1> query, int64_t cell, Out<float, 1> scores) {
+    const View& view = engine_.view();
+    expect(view.codes != nullptr, "this index keeps no codes");
+    expect(cell >= 0 && cell < view.k, "there is no such cell");
+    expect((int64_t)query.shape(0) == view.d && (int64_t)scores.shape(0) == view.size(cell), "shapes disagree");
+    return engine_.coded_scores(query.data(), cell, scores.data());
+  }
+
   void sample(In<float, 2> queries, const BoundLaw& bound, double temperature, int64_t probes, double tolerance,
               uint64_t seed, int64_t threads, Out<int64_t, 2> positions, Out<double, 2> log_prob,
               Out<int64_t, 1> scored, Out<double, 1> error) {
@@ -201,6 +224,8 @@ class BoundEngine {
   std::optional<In<int8_t, 3>> rank_forms_;
   std::optional<In<float, 2>> scales_;
   std::optional<In<float, 1>> spread_;
+  std::optional<In<int8_t, 2>> codes_;
+  std::optional<In<float, 1>> code_scales_, code_errors_, code_lengths_;
   Engine engine_;
 };
 
@@ -277,6 +302,11 @@ void bind_kernels(nb::module_& m) {
     const std::vector<int16_t> staged = pad_all(queries.data(), b, d);
     kernels_named(target).scan_int8({rows.data(), n, d, rows.data() + n * d}, staged.data(), b, dots.data(), n);
   }, "rows"_a, "queries"_a, "dots"_a, "target"_a = "");
+  m.def("decode", [](In<int32_t, 1> dots, In<float, 1> scales, double base, double step, Out<float, 1> scores,
+                     const std::string& target) {
+    expect(dots.shape(0) == scales.shape(0) && dots.shape(0) == scores.shape(0), "shapes disagree");
+    kernels_named(target).decode(dots.data(), scales.data(), dots.shape(0), base, step, scores.data());
+  }, "dots"_a, "scales"_a, "base"_a, "step"_a, "scores"_a, "target"_a = "");
 }
 
 }  // namespace
@@ -296,6 +326,8 @@ NB_MODULE(_native, m) {
                     const std::string&>(),
            "vectors"_a, "offsets"_a, "means"_a, "radii"_a, "norm_max"_a, "bias"_a.none(), "bias_max"_a.none(),
            "full_forms"_a.none(), "rank_forms"_a.none(), "scales"_a.none(), "spread"_a.none(), "target"_a = "")
+      .def("attach_codes", &BoundEngine::attach_codes, "codes"_a, "scales"_a, "errors"_a, "lengths"_a)
+      .def("coded_scores", &BoundEngine::coded_scores, "query"_a, "cell"_a, "scores"_a)
       .def("sample", &BoundEngine::sample, "queries"_a, "law"_a, "temperature"_a, "probes"_a, "tolerance"_a, "seed"_a,
            "threads"_a, "positions"_a, "log_prob"_a, "scored"_a, "error"_a)
       .def("log_prob", &BoundEngine::log_prob, "queries"_a, "law"_a, "temperature"_a, "probes"_a, "tolerance"_a,

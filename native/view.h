@@ -27,6 +27,10 @@ struct View {
   const float* spread = nullptr;        // (k), rank forms only
   const double* log_counts = nullptr;   // (k) log of the number of members, 0 where there are none
   const double* half_squares = nullptr; // (k) half the squared length of the mean
+  const int8_t* codes = nullptr;        // (n, d), or null: items as residuals about the mean of their cell
+  const float* code_scales = nullptr;   // (n): what an integer of an item's code stands for
+  const float* code_errors = nullptr;   // (k): no residual is farther from its scaled code
+  const float* code_lengths = nullptr;  // (k): no scaled code is longer
   int64_t largest_cell = 0;
   bool any_empty = false;
 
@@ -34,8 +38,10 @@ struct View {
   int64_t triangle() const { return d * (d + 1) / 2; }
   Rows items(int64_t from, int64_t to) const { return {vectors + from * d, to - from, d, vectors + n * d}; }
   Rows mean_rows() const { return {means, k, d, means + k * d}; }
+  Rows mean_row(int64_t cell) const { return {means + cell * d, 1, d, means + k * d}; }
   Matrix<int16_t> full_rows() const { return {full_forms, k, triangle(), full_forms + k * triangle()}; }
   Matrix<int8_t> rank_rows() const { return {rank_forms, k * rank, d, rank_forms + k * rank * d}; }
+  Matrix<int8_t> code_rows(int64_t from, int64_t to) const { return {codes + from * d, to - from, d, codes + n * d}; }
 };
 
 // How the mass of a cell is found: from its moments, from its bounds where these suffice, or by scanning it.

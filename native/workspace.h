@@ -39,9 +39,10 @@ struct Workspace {
   std::vector<double> cell_prefix;
   std::vector<float> form_queries;  // packed products, full forms only
   std::vector<float> form_dots;     // (group_size, k), full forms only
-  std::vector<int16_t> integer_queries;  // group_size padded queries, forms of rank r only
+  std::vector<int16_t> integer_queries;  // group_size padded queries, forms of rank r or codes only
   std::vector<int32_t> integer_dots;     // (group_size, k * rank)
   std::vector<double> form_sums;    // (k)
+  std::vector<int32_t> code_dots;   // one cell, codes only
   std::vector<PendingDraw> pending;
   std::vector<int64_t> cells;
   std::vector<double> bounds;
@@ -65,10 +66,11 @@ struct Workspace {
       form_queries.assign(group_size * padded(view.triangle()), 0.0f);
       form_dots.resize(group_size * k);
     } else if (view.forms_kind == Forms::rank) {
-      integer_queries.assign(group_size * width, 0);
       integer_dots.resize(group_size * k * view.rank);
       form_sums.resize(k);
     }
+    if (view.forms_kind == Forms::rank || view.codes != nullptr) integer_queries.assign(group_size * width, 0);
+    if (view.codes != nullptr) code_dots.resize(view.largest_cell);
   }
 };
 

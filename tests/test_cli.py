@@ -37,6 +37,13 @@ def test_build_with_ids_and_biases(saved, tmp_path):
     assert json.loads(drawn.stdout.splitlines()[0])["ids"][0].startswith("item-")
 
 
+def test_build_with_codes(saved, tmp_path):
+    done = run("build", saved / "vectors.npy", tmp_path / "index", "--codes")
+    assert done.returncode == 0, done.stderr
+    for folder, kept in ((tmp_path, True), (saved, False)):
+        assert json.loads(run("info", folder / "index", "--json").stdout)["codes"] is kept
+
+
 def test_sample_prints_one_json_object_per_query_and_repeats_for_a_seed(saved):
     first = run("sample", saved / "index", saved / "queries.npy", "-t", 0.5, "-n", 4, "--seed", 3, "--json")
     again = run("sample", saved / "index", saved / "queries.npy", "-t", 0.5, "-n", 4, "--seed", 3, "--json")

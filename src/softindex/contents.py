@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from softindex.errors import CorruptIndexError
 from softindex.ids import IdMap, IntegerIds, RowIds, id_map_from_arrays
 from softindex.kernels import Engine, preferred_target
-from softindex.records import Dispersion, Floats, Integers, Json, Moments, Stored
+from softindex.records import Codes, Dispersion, Floats, Integers, Json, Moments, Stored
 
 __all__ = ["KIND", "Contents", "describe", "from_stored", "make_engine", "to_stored"]
 
@@ -33,12 +33,13 @@ class Contents:
     moments: Moments
     parameters: Json
     """How the index was built: seed, what was asked of dispersion, the version that built it."""
+    codes: Codes | None = None
 
 
 def make_engine(contents: Contents) -> Engine:
     """The compiled engine over these contents; ValueError if the arrays do not fit together."""
     moments, dispersion = contents.moments, contents.moments.dispersion
-    return Engine(
+    engine = Engine(
         contents.vectors,
         contents.offsets,
         moments.means,
@@ -52,6 +53,9 @@ def make_engine(contents: Contents) -> Engine:
         dispersion.spread,
         preferred_target(),
     )
+    if (codes := contents.codes) is not None:
+        engine.attach_codes(codes.values, codes.scales, codes.errors, codes.lengths)
+    return engine
 
 
 def _id_kind(ids: IdMap) -> str:
@@ -71,12 +75,13 @@ def describe(contents: Contents) -> Json:
         "ids": _id_kind(contents.ids),
         "dispersion": dispersion.kind,
         "rank": dispersion.rank,
+        "codes": contents.codes is not None,
     }
 
 
 def to_stored(contents: Contents) -> Stored:
     """The parameters and arrays that `from_stored` makes the same contents of."""
-    moments, dispersion = contents.moments, contents.moments.dispersion
+    moments, dispersion, codes = contents.moments, contents.moments.dispersion, contents.codes
     optional = {
         "log_bias": contents.log_bias,
         "bias_max": moments.bias_max,
@@ -95,10 +100,13 @@ def to_stored(contents: Contents) -> Stored:
         "norm_max": moments.norm_max,
         **contents.ids.arrays(),
         **{name: array for name, array in optional.items() if array is not None},
+        **({} if codes is None else {name: getattr(codes, field) for name, field in CODES.items()}),
     }
     return Stored(KIND, describe(contents), arrays)
 
 
+CODES = {"code_values": "values", "code_scales": "scales", "code_errors": "errors", "code_lengths": "lengths"}
+"""The arrays of the codes on disk, and the fields of the record they become."""
 DTYPES = {
     "vectors": np.float32,
     "offsets": np.int64,
@@ -112,6 +120,10 @@ DTYPES = {
     "scales": np.float32,
     "spread": np.float32,
     "excess": np.float32,
+    "code_values": np.int8,
+    "code_scales": np.float32,
+    "code_errors": np.float32,
+    "code_lengths": np.float32,
     "id_values": np.int64,
     "id_keys": np.int64,
     "id_ends": np.int64,
@@ -135,6 +147,7 @@ def _check_arrays(arrays: Mapping[str, NDArray[Any]], parameters: Json) -> None:
     if "id_text" in arrays and arrays["id_text"].ndim != 1:
         raise _damaged("the text of the ids is not one text")
     _check_dispersion(arrays, parameters["dispersion"])
+    _check_codes(arrays, parameters)
     shape = (parameters["items"], parameters["dim"])
     if arrays["vectors"].shape != shape:
         raise _damaged(f"vectors have shape {arrays['vectors'].shape}, expected {shape}")
@@ -155,6 +168,16 @@ def _check_dispersion(arrays: Mapping[str, NDArray[Any]], kind: object) -> None:
         raise _damaged("the dispersion of the clusters is missing")
 
 
+def _check_codes(arrays: Mapping[str, NDArray[Any]], parameters: Json) -> None:
+    # Indexes of the first versions do not say whether they keep codes: they keep none.
+    if {name in arrays for name in CODES} != {bool(parameters.get("codes", False))}:
+        raise _damaged("the codes of the items are not all there")
+    n, d, k = (parameters[name] for name in ("items", "dim", "clusters"))
+    for name, shape in (("code_values", (n, d)), ("code_scales", (n,)), ("code_errors", (k,)), ("code_lengths", (k,))):
+        if name in arrays and arrays[name].shape != shape:
+            raise _damaged(f"{name} has shape {arrays[name].shape}, expected {shape}")
+
+
 def from_stored(stored: Stored) -> Contents:
     """The contents saved by `to_stored`; CorruptIndexError where parts are missing or do not fit."""
     arrays, parameters = stored.arrays, stored.parameters
@@ -173,6 +196,9 @@ def from_stored(stored: Stored) -> Contents:
             dispersion=dispersion,
         )
         ids = id_map_from_arrays(parameters["ids"], arrays)
-        return Contents(arrays["vectors"], arrays["offsets"], ids, arrays.get("log_bias"), moments, dict(parameters))
+        codes = Codes(**{field: arrays[name] for name, field in CODES.items()}) if parameters.get("codes") else None
+        return Contents(
+            arrays["vectors"], arrays["offsets"], ids, arrays.get("log_bias"), moments, dict(parameters), codes
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(f"this is not a whole index ({error})") from error

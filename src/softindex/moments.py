@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from softindex.errors import InputError
 from softindex.records import Dispersion, Doubles, Floats, Moments, Report
+from softindex.rounding import round_down, round_up
 
 __all__ = ["choose_dispersion", "measure"]
 
@@ -128,17 +129,6 @@ def _as_moments(results: _Results, dispersion: Form) -> Moments:
     )
 
 
-def _up(value: Any) -> Any:
-    """Round up to float32, with room for the rounding of the float64 computation itself."""
-    wide = np.asarray(value, np.float64) * (1 + 1e-12) + 1e-300
-    return np.nextafter(wide.astype(np.float32), np.float32(np.inf))
-
-
-def _down(value: Any) -> Any:
-    wide = np.asarray(value, np.float64) * (1 - 1e-12)
-    return np.maximum(np.nextafter(wide.astype(np.float32), np.float32(-np.inf)), np.float32(0))
-
-
 def _measure_single_items(
     results: _Results, vectors: NDArray[Any], offsets: NDArray[np.int64], log_bias: Floats | None
 ) -> None:
@@ -150,7 +140,7 @@ def _measure_single_items(
         items = vectors[offsets[part]]
         norms = np.sqrt(np.einsum("nd,nd->n", items, items, dtype=np.float64))
         results.means[part] = items
-        results.norm_min[part], results.norm_max[part] = _down(norms), _up(norms)
+        results.norm_min[part], results.norm_max[part] = round_down(norms), round_up(norms)
         results.log_sizes[part] = 0.0
         if log_bias is not None and results.bias_max is not None:
             results.bias_max[part] = results.log_sizes[part] = log_bias[offsets[part]]
@@ -205,10 +195,10 @@ def _measure_cell(results: _Results, cell: int, members: _Members, dispersion: F
             items -= mean
             items *= np.sqrt(weights[part])[:, None]
             centred.append(items if len(items) == len(weights) else items.T @ items)
-    results.radii[cell] = _up(squared_radius**0.5)
+    results.radii[cell] = round_up(squared_radius**0.5)
     results.norm_min[cell], results.norm_max[cell] = (
-        _down(squared_norms[0] ** 0.5),
-        _up(squared_norms[1] ** 0.5),
+        round_down(squared_norms[0] ** 0.5),
+        round_up(squared_norms[1] ** 0.5),
     )
     if dispersion == "none":
         return
@@ -234,7 +224,7 @@ def _keep_full(results: _Results, cell: int, covariance: Doubles) -> None:
     results.forms[cell], results.scales[cell, 0] = integers, scale
     # The form is off by the rounding of each packed number, and the sum of |q_i q_j|, i <= j, is at most d |q|^2.
     lost = float(np.abs(packed - integers * float(scale)).max(initial=0.0))
-    results.excess[cell] = _up(lost * len(covariance) + 1e-12 * np.trace(covariance))
+    results.excess[cell] = round_up(lost * len(covariance) + 1e-12 * np.trace(covariance))
 
 
 def _quantise(values: Doubles, largest: int) -> tuple[Doubles, np.float32]:
@@ -265,7 +255,7 @@ def _keep_many_items(results: _Results, cell: int, covariance: Doubles, rank: in
     trace = float(np.trace(covariance))
     kept, spread = _keep_forms(results, cell, *_leading(covariance, rank), trace)
     missed = _largest_eigenvalue(covariance - kept.T @ kept)
-    results.excess[cell] = _up(max(missed - spread, 0.0) + 1e-9 * trace)
+    results.excess[cell] = round_up(max(missed - spread, 0.0) + 1e-9 * trace)
 
 
 def _keep_few_items(results: _Results, cell: int, items: Doubles, rank: int) -> None:
@@ -286,7 +276,7 @@ def _keep_few_items(results: _Results, cell: int, items: Doubles, rank: int) -> 
     missed = _largest_eigenvalue(half.T @ (half * signs[:, None]))
     # Where the forms are almost the items, this matrix is almost nilpotent, and rounding moves its eigenvalues by the
     # square root of what it is: allow for 1e-6.
-    results.excess[cell] = _up(max(missed - spread, 0.0) + 1e-6 * trace)
+    results.excess[cell] = round_up(max(missed - spread, 0.0) + 1e-6 * trace)
 
 
 def _leading(matrix: Doubles, rank: int) -> tuple[Doubles, Doubles]:

@@ -87,6 +87,20 @@ class Dispersion:
     excess: Floats | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """The items in eight bits a number: mean of the cell + scale * code, in cell order."""
+
+    values: NDArray[np.int8]
+    """(n, d) residuals about the stored mean of the cell, within -127 .. 127."""
+    scales: Floats
+    """(n,) what an integer of the item's code stands for."""
+    errors: Floats
+    """(k,) no member is farther from what its code stands for than this (rounded up)."""
+    lengths: Floats
+    """(k,) no member's scale * code is longer than this (rounded up)."""
+
+
 class Draws(NamedTuple):
     """What `sample` returns; one row per query, one column per draw (1-D query: no row axis)."""
 

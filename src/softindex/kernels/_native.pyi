@@ -25,6 +25,14 @@ class Engine:
         spread: NDArray[np.float32] | None,
         target: str = "",
     ) -> None: ...
+    def attach_codes(
+        self,
+        codes: NDArray[np.int8],
+        scales: NDArray[np.float32],
+        errors: NDArray[np.float32],
+        lengths: NDArray[np.float32],
+    ) -> None: ...
+    def coded_scores(self, query: NDArray[np.float32], cell: int, scores: NDArray[np.float32]) -> float: ...
     def sample(
         self,
         queries: NDArray[np.float32],
@@ -114,6 +122,14 @@ def scan_int8(
 ) -> None: ...
 def scan_int16(
     rows: NDArray[np.int16], queries: NDArray[np.float32], dots: NDArray[np.float32], target: str = ""
+) -> None: ...
+def decode(
+    dots: NDArray[np.int32],
+    scales: NDArray[np.float32],
+    base: float,
+    step: float,
+    scores: NDArray[np.float32],
+    target: str = "",
 ) -> None: ...
 def philox(key: int, low: int, high: int) -> list[int]: ...
 def uniforms(key: int, stream: int, draw: int) -> list[float]: ...

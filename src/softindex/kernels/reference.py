@@ -61,6 +61,29 @@ def square_sums(dots: NDArray[Any], scales: NDArray[Any]) -> Doubles:
     return np.asarray(np.einsum("kr,kr->k", wide, wide))
 
 
+def coded_scores(
+    codes: NDArray[Any], scales: NDArray[Any], mean_dot: float, step: float, integers: NDArray[Any]
+) -> Doubles:
+    """Scores of a cell's items from their codes (m, d) and scales (m,), for a query rounded to step * integers (d,)."""
+    return decode(codes.astype(np.int64) @ integers.astype(np.int64), scales, mean_dot, step)
+
+
+def decode(dots: NDArray[Any], scales: NDArray[Any], base: float, step: float) -> Doubles:
+    """From integer dot products (m,) to scores: base + step * scales * dots."""
+    return base + step * scales.astype(np.float64) * dots.astype(np.float64)
+
+
+def round_query(query: NDArray[Any]) -> tuple[NDArray[np.int64], float]:
+    """The query in integers of 16 bits or fewer, and what one stands for.
+
+    No sum of their products with numbers in -127 .. 127 overflows 32 bits, padded to sixteen lanes though it be.
+    """
+    width, peak = -(-len(query) // 16) * 16, float(np.abs(query).max())
+    largest = min(32767, (2**31 - 1) // 127 // width)
+    inverse = largest / peak if peak > 0 else 0.0
+    return np.rint(query.astype(np.float64) * inverse).astype(np.int64), peak / largest
+
+
 def quadratic(dispersion: Dispersion, query: NDArray[Any]) -> Doubles:
     """The estimate of q' S q in every cell: (k,)."""
     wide = query.astype(np.float64)
