@@ -11,12 +11,19 @@
 #include "masses.h"
 #include "parallel.h"
 #include "top_k.h"
+#include "tree.h"
 
 namespace softindex {
 namespace {
 
 // Starting a thread costs about as much as a handful of two-level draws: give each at least this many groups.
 constexpr int64_t groups_per_thread = 4;
+
+int64_t groups_of(int64_t b) { return (b + group_size - 1) / group_size; }
+
+int64_t worthwhile_threads(int64_t b, int64_t threads) {
+  return std::min(threads, std::max<int64_t>(1, groups_of(b) / groups_per_thread));
+}
 
 // Likewise for scans of single cells.
 constexpr int64_t draws_per_thread = 16;
@@ -60,22 +67,40 @@ std::vector<uint64_t> streams_of(const float* queries, int64_t b, int64_t d) {
 
 }  // namespace
 
+// per_group(number of its first query, how many it has, a workspace in which they are staged), on several threads.
+template <class PerGroup>
+void Engine::for_each_group(const float* queries, int64_t b, int64_t threads, const PerGroup& per_group) {
+  parallel(groups_of(b), threads, [&](const auto& next) {
+    WorkspacePool::Lease lease(pool_, view_);
+    for (int64_t group = next(); group >= 0; group = next()) {
+      const int64_t begin = group * group_size, count = std::min(group_size, b - begin);
+      stage_queries(view_, queries + begin * view_.d, count, *lease);
+      per_group(begin, count, *lease);
+    }
+  });
+}
+
 // per_query(query number, its place in the workspace's group, its log masses, workspace), on several threads.
 template <class PerQuery>
 void Engine::for_each_query(const Law& law, const float* queries, int64_t b, int64_t threads,
                             const PerQuery& per_query) {
-  const int64_t groups = (b + group_size - 1) / group_size;
-  if (law.exhaustive() && groups < threads) return share_one_scan(law, queries, b, threads, per_query);
-  if (!law.exhaustive()) threads = std::min(threads, std::max<int64_t>(1, groups / groups_per_thread));
-  parallel(groups, threads, [&](const auto& next) {
-    WorkspacePool::Lease lease(pool_, view_);
-    Workspace& workspace = *lease;
-    for (int64_t group = next(); group >= 0; group = next()) {
-      const int64_t begin = group * group_size, count = std::min(group_size, b - begin);
-      stage_queries(view_, queries + begin * view_.d, count, workspace);
-      cell_masses(kernels_, view_, law, count, workspace);
-      for (int64_t g = 0; g < count; ++g)
-        per_query(begin + g, g, &workspace.log_masses[g * view_.k], workspace);
+  if (law.exhaustive() && groups_of(b) < threads) return share_one_scan(law, queries, b, threads, per_query);
+  if (!law.exhaustive()) threads = worthwhile_threads(b, threads);
+  for_each_group(queries, b, threads, [&](int64_t begin, int64_t count, Workspace& workspace) {
+    cell_masses(kernels_, view_, law, count, workspace);
+    for (int64_t g = 0; g < count; ++g) per_query(begin + g, g, &workspace.log_masses[g * view_.k], workspace);
+  });
+}
+
+// per_query(query number, its place in the workspace's group, its walk down the tree, workspace), on several threads:
+// no masses are found but those of the nodes that the walk meets.
+template <class PerQuery>
+void Engine::for_each_walk(const Law& law, const float* queries, int64_t b, int64_t threads,
+                           const PerQuery& per_query) {
+  for_each_group(queries, b, worthwhile_threads(b, threads), [&](int64_t begin, int64_t count, Workspace& workspace) {
+    for (int64_t g = 0; g < count; ++g) {
+      TreeWalk walk(kernels_, view_, law, g, workspace);
+      per_query(begin + g, g, walk, workspace);
     }
   });
 }
@@ -109,13 +134,18 @@ void Engine::sample(const Law& law, const float* queries, int64_t b, int64_t n, 
   WorkspacePool::Lease own(pool_, view_);
   std::vector<PendingDraw>& pending = (*own).pending;
   pending.resize(b * n);
-  for_each_query(law, queries, b, threads,
-                 [&](int64_t q, int64_t, const double* log_masses, Workspace& workspace) {
-                   const int64_t held = choose_cells(kernels_, view_, log_masses, seed, streams[q], n, q * n,
-                                                     &pending[q * n], workspace);
-                   scored[q] = law.exhaustive() ? view_.n : held;
-                   error[q] = law.exhaustive() ? 0.0 : std::numeric_limits<double>::quiet_NaN();
-                 });
+  std::fill(error, error + b, law.exhaustive() ? 0.0 : std::numeric_limits<double>::quiet_NaN());
+  if (law.kind == Kind::tree)
+    for_each_walk(law, queries, b, threads, [&](int64_t q, int64_t, TreeWalk& walk, Workspace&) {
+      scored[q] = choose_leaves(view_, walk, seed, streams[q], n, q * n, &pending[q * n]);
+    });
+  else
+    for_each_query(law, queries, b, threads,
+                   [&](int64_t q, int64_t, const double* log_masses, Workspace& workspace) {
+                     const int64_t held = choose_cells(kernels_, view_, log_masses, seed, streams[q], n, q * n,
+                                                       &pending[q * n], workspace);
+                     scored[q] = law.exhaustive() ? view_.n : held;
+                   });
   // All draws of the call in the order of their cells: who chose the same cell shares its way from memory.
   if (b > 1) order_by_cell(pending.data(), pending.data() + b * n);
   const std::vector<int64_t> cuts = cut_by_cell(pending.data(), b * n);
@@ -130,6 +160,11 @@ void Engine::sample(const Law& law, const float* queries, int64_t b, int64_t n, 
 
 void Engine::log_prob(const Law& law, const float* queries, int64_t b, const int64_t* positions, int64_t m,
                       int64_t threads, double* log_prob) {
+  if (law.kind == Kind::tree)
+    return for_each_walk(law, queries, b, threads, [&](int64_t q, int64_t g, TreeWalk& walk, Workspace& workspace) {
+      const float* query = &workspace.queries[g * padded(view_.d)];
+      leaf_log_probabilities(kernels_, view_, law, query, walk, positions + q * m, m, log_prob + q * m, workspace);
+    });
   for_each_query(law, queries, b, threads,
                  [&](int64_t q, int64_t g, const double* log_masses, Workspace& workspace) {
                    const float* query = &workspace.queries[g * padded(view_.d)];

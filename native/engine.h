@@ -10,6 +10,8 @@ class Engine {
   Engine(const Kernels& kernels, const View& view) : kernels_(kernels), view_(view) {}
 
   const View& view() const { return view_; }
+  // The cells become the leaves of this tree. Before the first query only: workspaces are made for it.
+  void attach_tree(const Tree* tree) { view_.tree = tree; }
 
   // queries (b, d); positions and log_prob (b, n); scored and error (b).
   void sample(const Law& law, const float* queries, int64_t b, int64_t n, uint64_t seed, int64_t threads,
@@ -24,8 +26,12 @@ class Engine {
              int64_t* positions, float* scores, int64_t* scored);
 
  private:
+  template <class PerGroup>
+  void for_each_group(const float* queries, int64_t b, int64_t threads, const PerGroup& per_group);
   template <class PerQuery>
   void for_each_query(const Law& law, const float* queries, int64_t b, int64_t threads, const PerQuery& per_query);
+  template <class PerQuery>
+  void for_each_walk(const Law& law, const float* queries, int64_t b, int64_t threads, const PerQuery& per_query);
   template <class PerQuery>
   void share_one_scan(const Law& law, const float* queries, int64_t b, int64_t threads, const PerQuery& per_query);
 

@@ -6,23 +6,16 @@
 #include <cstring>
 #include <limits>
 
+#include "tree.h"
+
 namespace softindex {
 namespace {
 
-// Full forms: one dot product of the packed products with each cell's row. The query is scaled to length one first, as
-// the products of a long one could overflow float32.
+// Full forms: one dot product of the packed products with each cell's row.
 void add_full_forms(const Kernels& kernels, const View& view, double half, const double* norms, int64_t count,
                     Workspace& workspace) {
-  const Matrix<int16_t> rows = view.full_rows();
-  const int64_t width = padded(view.d);
-  std::vector<float>& unit = workspace.weights;
-  unit.resize(std::max<size_t>(unit.size(), view.d));
-  for (int64_t g = 0; g < count; ++g) {
-    const double inverse = norms[g] > 0 ? 1.0 / std::sqrt(norms[g]) : 0.0;
-    for (int64_t j = 0; j < view.d; ++j) unit[j] = (float)(workspace.queries[g * width + j] * inverse);
-    kernels.outer_product(unit.data(), view.d, &workspace.form_queries[g * padded(rows.d)]);
-  }
-  kernels.scan_int16(rows, workspace.form_queries.data(), count, workspace.form_dots.data(), view.k);
+  for (int64_t g = 0; g < count; ++g) stage_full_query(kernels, view, norms[g], g, workspace);
+  kernels.scan_int16(view.full_rows(), workspace.form_queries.data(), count, workspace.form_dots.data(), view.k);
   for (int64_t g = 0; g < count; ++g)
     for (int64_t c = 0; c < view.k; ++c) {
       // Rounding may leave a form of almost zero below zero, which no variance is.
@@ -31,22 +24,12 @@ void add_full_forms(const Kernels& kernels, const View& view, double half, const
     }
 }
 
-// Forms of rank r: r dot products a cell, squared and summed. The query is rounded to integers so small that no sum of
-// d products with 8-bit integers overflows 32 bits.
+// Forms of rank r: r dot products a cell, squared and summed.
 void add_rank_forms(const Kernels& kernels, const View& view, double half, const double* norms, int64_t count,
                     Workspace& workspace) {
-  const int64_t width = padded(view.d), rows = view.k * view.rank;
-  const double largest = std::min(32767.0, std::floor(2147483647.0 / 127.0 / (double)width));
+  const int64_t rows = view.k * view.rank;
   double units[group_size];
-  for (int64_t g = 0; g < count; ++g) {
-    const float* query = &workspace.queries[g * width];
-    float peak = 0;
-    for (int64_t j = 0; j < view.d; ++j) peak = std::max(peak, std::fabs(query[j]));
-    units[g] = peak / largest;
-    const double inverse = peak > 0 ? largest / peak : 0.0;
-    for (int64_t j = 0; j < view.d; ++j)
-      workspace.integer_queries[g * width + j] = (int16_t)std::nearbyint(query[j] * inverse);
-  }
+  for (int64_t g = 0; g < count; ++g) units[g] = stage_rank_query(view, g, workspace);
   kernels.scan_int8(view.rank_rows(), workspace.integer_queries.data(), count, workspace.integer_dots.data(), rows);
   for (int64_t g = 0; g < count; ++g) {
     kernels.square_sums(&workspace.integer_dots[g * rows], view.scales, view.k, view.rank, workspace.form_sums.data());
@@ -82,6 +65,30 @@ void scan_staged(const Kernels& kernels, const Rows& rows, int64_t count, float*
   const float* queries = workspace.queries.data();
   if (count == group_size) return kernels.scan_group(rows, queries, dots, stride);
   for (int64_t g = 0; g < count; ++g) kernels.scan(rows, queries + g * padded(rows.d), dots + g * stride);
+}
+
+// The query is scaled to length one first, as the products of a long one could overflow float32.
+void stage_full_query(const Kernels& kernels, const View& view, double squared_norm, int64_t place,
+                      Workspace& workspace) {
+  std::vector<float>& unit = workspace.weights;
+  unit.resize(std::max<size_t>(unit.size(), view.d));
+  const float* query = &workspace.queries[place * padded(view.d)];
+  const double inverse = squared_norm > 0 ? 1.0 / std::sqrt(squared_norm) : 0.0;
+  for (int64_t j = 0; j < view.d; ++j) unit[j] = (float)(query[j] * inverse);
+  kernels.outer_product(unit.data(), view.d, &workspace.form_queries[place * padded(view.triangle())]);
+}
+
+// The query is rounded to integers so small that no sum of d products with 8-bit integers overflows 32 bits.
+double stage_rank_query(const View& view, int64_t place, Workspace& workspace) {
+  const int64_t width = padded(view.d);
+  const double largest = std::min(32767.0, std::floor(2147483647.0 / 127.0 / (double)width));
+  const float* query = &workspace.queries[place * width];
+  float peak = 0;
+  for (int64_t j = 0; j < view.d; ++j) peak = std::max(peak, std::fabs(query[j]));
+  const double inverse = peak > 0 ? largest / peak : 0.0;
+  for (int64_t j = 0; j < view.d; ++j)
+    workspace.integer_queries[place * width + j] = (int16_t)std::nearbyint(query[j] * inverse);
+  return peak / largest;
 }
 
 double log_mass(const Mass& mass, double temperature, double pivot) {
@@ -132,6 +139,7 @@ void scan_cells(const Kernels& kernels, const View& view, double temperature, in
 }
 
 void cell_masses(const Kernels& kernels, const View& view, const Law& law, int64_t count, Workspace& workspace) {
+  if (law.kind == Kind::tree) return leaf_shares(kernels, view, law, count, workspace);
   find_pivots(kernels, view, count, workspace);
   if (law.exhaustive()) {
     scan_cells(kernels, view, law.temperature, count, 0, view.k, workspace.pivots, workspace.log_masses.data(),

@@ -14,6 +14,7 @@
 #include "hash.h"
 #include "masses.h"
 #include "philox.h"
+#include "tree.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -54,6 +55,7 @@ struct BoundLaw {
     if (name == "estimated") return Kind::estimated;
     if (name == "certified") return Kind::certified;
     if (name == "exhaustive") return Kind::exhaustive;
+    if (name == "tree") return Kind::tree;
     throw std::invalid_argument("there is no kind of law named " + name);
   }
 };
@@ -68,6 +70,34 @@ class BoundEngine {
       : vectors_(vectors), offsets_(offsets), means_(means), radii_(radii), norm_max_(norm_max), bias_(bias),
         bias_max_(bias_max), full_forms_(full_forms), rank_forms_(rank_forms), scales_(scales), spread_(spread),
         engine_(kernels_named(target), view()) {}
+
+  // Once, before the first query. Checked like the view: a damaged tree must not become an endless walk.
+  void attach_tree(In<int64_t, 2> children, In<float, 2> means, std::optional<In<int16_t, 2>> full_forms,
+                   std::optional<In<int8_t, 3>> rank_forms, std::optional<In<float, 2>> scales,
+                   std::optional<In<float, 1>> spread) {
+    const View& view = engine_.view();
+    const int64_t inner = view.k - 1, nodes = 2 * inner;
+    const Forms kind = view.forms_kind;
+    expect(view.tree == nullptr, "this index has a tree already");
+    expect((int64_t)children.shape(0) == inner && children.shape(1) == 2, "the tree does not fit the cells");
+    expect((int64_t)means.shape(0) == nodes && (int64_t)means.shape(1) == view.d, "the tree's means do not fit it");
+    expect((kind == Forms::full) == full_forms.has_value() && (kind == Forms::rank) == rank_forms.has_value(),
+           "the tree keeps another dispersion than the cells");
+    if (full_forms)
+      expect((int64_t)full_forms->shape(0) == nodes && (int64_t)full_forms->shape(1) == view.triangle() && scales &&
+                 (int64_t)scales->shape(0) == nodes && scales->shape(1) == 1,
+             "full forms do not fit the tree");
+    if (rank_forms)
+      expect((int64_t)rank_forms->shape(0) == nodes && (int64_t)rank_forms->shape(1) == view.rank &&
+                 (int64_t)rank_forms->shape(2) == view.d && spread && (int64_t)spread->shape(0) == nodes && scales &&
+                 (int64_t)scales->shape(0) == nodes && (int64_t)scales->shape(1) == view.rank,
+             "rank forms do not fit the tree");
+    splits_ = tree_splits(children.data(), view.k);
+    tree_ = {inner, children.data(), splits_.data(), means.data(), pointer(full_forms), pointer(rank_forms),
+             pointer(scales), pointer(spread)};
+    tree_arrays_ = {children, means, full_forms, rank_forms, scales, spread};
+    engine_.attach_tree(&tree_);
+  }
 
   void sample(In<float, 2> queries, const BoundLaw& bound, double temperature, int64_t probes, double tolerance,
               uint64_t seed, int64_t threads, Out<int64_t, 2> positions, Out<double, 2> log_prob,
@@ -176,7 +206,10 @@ class BoundEngine {
   Law make_law(const BoundLaw& bound, double temperature, int64_t probes, double tolerance) const {
     const Law law = {bound.kind, pointer(bound.offset), bound.dispersion, temperature, probes, tolerance};
     expect(law.exhaustive() || bound.offset, "a law that estimates needs an offset");
-    expect(!bound.offset || (int64_t)bound.offset->shape(0) == engine_.view().k, "a law's offset does not fit the cells");
+    const bool walks = law.kind == Kind::tree;
+    expect(!walks || engine_.view().tree != nullptr, "this index has no tree");
+    expect(!bound.offset || (int64_t)bound.offset->shape(0) == (walks ? 2 * tree_.inner : engine_.view().k),
+           "a law's offset does not fit the cells");
     expect(!law.dispersion || engine_.view().forms_kind != Forms::none, "this index keeps no dispersion");
     return law;
   }
@@ -190,6 +223,17 @@ class BoundEngine {
   std::optional<In<int8_t, 3>> rank_forms_;
   std::optional<In<float, 2>> scales_;
   std::optional<In<float, 1>> spread_;
+  struct TreeArrays {
+    In<int64_t, 2> children;
+    In<float, 2> means;
+    std::optional<In<int16_t, 2>> full_forms;
+    std::optional<In<int8_t, 3>> rank_forms;
+    std::optional<In<float, 2>> scales;
+    std::optional<In<float, 1>> spread;
+  };
+  TreeArrays tree_arrays_;
+  std::vector<int64_t> splits_;
+  Tree tree_;
   Engine engine_;
 };
 
@@ -285,6 +329,8 @@ NB_MODULE(_native, m) {
                     const std::string&>(),
            "vectors"_a, "offsets"_a, "means"_a, "radii"_a, "norm_max"_a, "bias"_a.none(), "bias_max"_a.none(),
            "full_forms"_a.none(), "rank_forms"_a.none(), "scales"_a.none(), "spread"_a.none(), "target"_a = "")
+      .def("attach_tree", &BoundEngine::attach_tree, "children"_a, "means"_a, "full_forms"_a.none(),
+           "rank_forms"_a.none(), "scales"_a.none(), "spread"_a.none())
       .def("sample", &BoundEngine::sample, "queries"_a, "law"_a, "temperature"_a, "probes"_a, "tolerance"_a, "seed"_a,
            "threads"_a, "positions"_a, "log_prob"_a, "scored"_a, "error"_a)
       .def("log_prob", &BoundEngine::log_prob, "queries"_a, "law"_a, "temperature"_a, "probes"_a, "tolerance"_a,

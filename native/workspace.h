@@ -33,6 +33,10 @@ struct Workspace {
   std::vector<int16_t> integer_queries;  // group_size padded queries, forms of rank r only
   std::vector<int32_t> integer_dots;     // (group_size, k * rank)
   std::vector<double> form_sums;    // (k)
+  std::vector<double> tree_leads;   // (inner nodes), valid where the stamp is that of the present walk
+  std::vector<uint64_t> tree_stamps;
+  std::vector<double> tree_paths;
+  uint64_t tree_stamp = 0;
   std::vector<PendingDraw> pending;
   std::vector<int64_t> cells;
   std::vector<double> bounds;
@@ -57,6 +61,11 @@ struct Workspace {
       integer_queries.assign(group_size * width, 0);
       integer_dots.resize(group_size * k * view.rank);
       form_sums.resize(k);
+    }
+    if (view.tree != nullptr) {
+      tree_leads.resize(view.tree->inner);
+      tree_stamps.assign(view.tree->inner, 0);
+      tree_paths.resize(view.tree->inner);
     }
   }
 };
