@@ -243,6 +243,28 @@ def test_a_chain_as_deep_as_its_items_is_walked_and_not_recursed():
         assert np.exp(law).sum() == pytest.approx(1, abs=1e-4)
 
 
+def test_only_the_nodes_on_the_paths_walked_are_evaluated():
+    # Two far groups: at a low temperature every walk goes to the side of the query, whatever the other side holds.
+    # (Sixteen dimensions, as shorter rows are read together with the beginning of the next, times zero.)
+    vectors = normal(400, 16)
+    vectors[:200, 0] += 100
+    index = softindex.build(vectors, clusters=16, tree=True)
+    tree, query = index._contents.tree, np.eye(16, dtype=np.float32)[0]
+    near = int(np.argmax(tree.means[:2, 0]))
+    near_ids = np.flatnonzero(vectors[:, 0] > 50)
+    law = {method: index.log_prob(query, near_ids, temperature=0.1, method=method) for method in TREE_METHODS}
+    second = max(tree.children[0])  # the inner nodes of the right side are this one and all after it
+    inner = np.arange(len(tree.children))
+    other = inner[1:second] if near == 1 else inner[second:]
+    tree.means[np.concatenate([2 * other, 2 * other + 1])] = np.nan
+    for method in TREE_METHODS:
+        draws = index.sample(query, 50, temperature=0.1, method=method, seed=0)
+        assert set(draws.ids) <= set(near_ids)
+        np.testing.assert_array_equal(index.log_prob(query, near_ids, temperature=0.1, method=method), law[method])
+        with pytest.raises(softindex.CorruptIndexError):
+            index.log_prob(query, range(400), temperature=0.1, method=method)
+
+
 def small(**settings):
     return softindex.build(normal(80, 6), **{"clusters": 9, "tree": True, **settings})
 
