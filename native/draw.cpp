@@ -71,6 +71,14 @@ void order_by_cell(PendingDraw* begin, PendingDraw* end) {
   });
 }
 
+int64_t settle_cells(const View& view, PendingDraw* pending, int64_t n) {
+  order_by_cell(pending, pending + n);
+  int64_t held = 0;
+  for (int64_t j = 0; j < n; ++j)
+    if (j == 0 || pending[j].cell != pending[j - 1].cell) held += view.size(pending[j].cell);
+  return held;
+}
+
 int64_t choose_cells(const Kernels& kernels, const View& view, const double* log_masses, uint64_t key,
                      uint64_t stream, int64_t n, int64_t first_slot, PendingDraw* pending, Workspace& workspace) {
   const Total total = weigh_cells(kernels, view, log_masses, workspace);
@@ -80,11 +88,7 @@ int64_t choose_cells(const Kernels& kernels, const View& view, const double* log
         kernels.pick(workspace.cell_weights.data(), workspace.cell_prefix.data(), view.k, u.first);
     pending[j] = {cell, first_slot + j, u.second, log_share(log_masses[cell], total)};
   }
-  order_by_cell(pending, pending + n);
-  int64_t held = 0;
-  for (int64_t j = 0; j < n; ++j)
-    if (j == 0 || pending[j].cell != pending[j - 1].cell) held += view.size(pending[j].cell);
-  return held;
+  return settle_cells(view, pending, n);
 }
 
 void draw_items(const Kernels& kernels, const View& view, double temperature, const float* queries, int64_t n,
@@ -111,28 +115,37 @@ void draw_items(const Kernels& kernels, const View& view, double temperature, co
   }
 }
 
-void log_probabilities(const Kernels& kernels, const View& view, const Law& law, const float* query,
-                       const double* log_masses, const int64_t* positions, int64_t m, double* log_prob,
-                       Workspace& workspace) {
-  const Total total = weigh_cells(kernels, view, log_masses, workspace);
+void locate_items(const View& view, const int64_t* positions, int64_t m, Workspace& workspace) {
   std::vector<PendingDraw>& pending = workspace.pending;
   pending.resize(m);
   for (int64_t j = 0; j < m; ++j) {
     const int64_t* after = std::upper_bound(view.offsets, view.offsets + view.k + 1, positions[j]);
-    const int64_t cell = after - view.offsets - 1;
-    pending[j] = {cell, j, 0.0, log_share(log_masses[cell], total)};
+    pending[j] = {after - view.offsets - 1, j, 0.0, 0.0};
   }
   order_by_cell(pending.data(), pending.data() + m);
+}
+
+void located_log_probabilities(const Kernels& kernels, const View& view, double temperature, const float* query,
+                               const int64_t* positions, int64_t m, double* log_prob, Workspace& workspace) {
+  const std::vector<PendingDraw>& pending = workspace.pending;
   ScannedCell scanned = {};
   for (int64_t j = 0; j < m; ++j) {
     const PendingDraw& next = pending[j];
     if (j == 0 || next.cell != pending[j - 1].cell) {
       kernels.scan(view.items(view.offsets[next.cell], view.offsets[next.cell + 1]), query, workspace.dots.data());
-      scanned = weigh_cell(kernels, view, law.temperature, next.cell, workspace.dots.data(), workspace);
+      scanned = weigh_cell(kernels, view, temperature, next.cell, workspace.dots.data(), workspace);
     }
-    log_prob[next.slot] =
-        next.log_share + log_within(view, law.temperature, scanned, positions[next.slot] - scanned.begin);
+    log_prob[next.slot] = next.log_share + log_within(view, temperature, scanned, positions[next.slot] - scanned.begin);
   }
+}
+
+void log_probabilities(const Kernels& kernels, const View& view, const Law& law, const float* query,
+                       const double* log_masses, const int64_t* positions, int64_t m, double* log_prob,
+                       Workspace& workspace) {
+  const Total total = weigh_cells(kernels, view, log_masses, workspace);
+  locate_items(view, positions, m, workspace);
+  for (PendingDraw& next : workspace.pending) next.log_share = log_share(log_masses[next.cell], total);
+  located_log_probabilities(kernels, view, law.temperature, query, positions, m, log_prob, workspace);
 }
 
 }  // namespace softindex

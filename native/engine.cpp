@@ -13,12 +13,19 @@
 #include "parallel.h"
 #include "probe.h"
 #include "top_k.h"
+#include "tree.h"
 
 namespace softindex {
 namespace {
 
 // Starting a thread costs about as much as a handful of two-level draws: give each at least this many groups.
 constexpr int64_t groups_per_thread = 4;
+
+int64_t groups_of(int64_t b) { return (b + group_size - 1) / group_size; }
+
+int64_t worthwhile_threads(int64_t b, int64_t threads) {
+  return std::min(threads, std::max<int64_t>(1, groups_of(b) / groups_per_thread));
+}
 
 // Likewise for scans of single cells.
 constexpr int64_t draws_per_thread = 16;
@@ -58,27 +65,46 @@ std::vector<uint64_t> streams_of(const float* queries, int64_t b, int64_t d) {
 
 }  // namespace
 
+// per_group(number of its first query, how many it has, a workspace in which they are staged), on several threads.
+template <class PerGroup>
+void Engine::for_each_group(const float* queries, int64_t b, int64_t threads, const PerGroup& per_group) {
+  parallel(groups_of(b), threads, [&](const auto& next) {
+    WorkspacePool::Lease lease(pool_, view_);
+    for (int64_t group = next(); group >= 0; group = next()) {
+      const int64_t begin = group * group_size, count = std::min(group_size, b - begin);
+      stage_queries(view_, queries + begin * view_.d, count, *lease);
+      per_group(begin, count, *lease);
+    }
+  });
+}
+
 // per_query(query number, its place in the workspace's group, its log masses, workspace), on several threads.
 template <class PerQuery>
 void Engine::for_each_query(const Law& law, const float* queries, int64_t b, int64_t threads,
                             const PerQuery& per_query) {
-  const int64_t groups = (b + group_size - 1) / group_size;
   const Probed all_probed = {0.0, view_.n};
   const Probed unprobed = law.exhaustive() ? all_probed : Probed{std::numeric_limits<double>::quiet_NaN(), 0};
-  if (law.exhaustive() && groups < threads) return share_one_scan(law, queries, b, threads, per_query);
-  if (!law.exhaustive()) threads = std::min(threads, std::max<int64_t>(1, groups / groups_per_thread));
-  parallel(groups, threads, [&](const auto& next) {
-    WorkspacePool::Lease lease(pool_, view_);
-    Workspace& workspace = *lease;
-    for (int64_t group = next(); group >= 0; group = next()) {
-      const int64_t begin = group * group_size, count = std::min(group_size, b - begin);
-      stage_queries(view_, queries + begin * view_.d, count, workspace);
-      cell_masses(kernels_, view_, law, count, workspace);
-      for (int64_t g = 0; g < count; ++g) {
-        double* log_masses = &workspace.log_masses[g * view_.k];
-        workspace.probed = law.probes == 0 ? unprobed : probe(kernels_, view_, law, g, log_masses, workspace);
-        per_query(begin + g, g, log_masses, workspace);
-      }
+  if (law.exhaustive() && groups_of(b) < threads) return share_one_scan(law, queries, b, threads, per_query);
+  if (!law.exhaustive()) threads = worthwhile_threads(b, threads);
+  for_each_group(queries, b, threads, [&](int64_t begin, int64_t count, Workspace& workspace) {
+    cell_masses(kernels_, view_, law, count, workspace);
+    for (int64_t g = 0; g < count; ++g) {
+      double* log_masses = &workspace.log_masses[g * view_.k];
+      workspace.probed = law.probes == 0 ? unprobed : probe(kernels_, view_, law, g, log_masses, workspace);
+      per_query(begin + g, g, log_masses, workspace);
+    }
+  });
+}
+
+// per_query(query number, its place in the workspace's group, its walk down the tree, workspace), on several threads:
+// no masses are found but those of the nodes that the walk meets.
+template <class PerQuery>
+void Engine::for_each_walk(const Law& law, const float* queries, int64_t b, int64_t threads,
+                           const PerQuery& per_query) {
+  for_each_group(queries, b, worthwhile_threads(b, threads), [&](int64_t begin, int64_t count, Workspace& workspace) {
+    for (int64_t g = 0; g < count; ++g) {
+      TreeWalk walk(kernels_, view_, law, g, workspace);
+      per_query(begin + g, g, walk, workspace);
     }
   });
 }
@@ -114,14 +140,20 @@ void Engine::sample(const Law& law, const float* queries, int64_t b, int64_t n, 
   WorkspacePool::Lease own(pool_, view_);
   std::vector<PendingDraw>& pending = (*own).pending;
   pending.resize(b * n);
-  for_each_query(law, queries, b, threads,
-                 [&](int64_t q, int64_t, const double* log_masses, Workspace& workspace) {
-                   const int64_t held = choose_cells(kernels_, view_, log_masses, seed, streams[q], n, q * n,
-                                                     &pending[q * n], workspace);
-                   // A chosen cell that was probed before is scanned again, and still holds no more items than there are.
-                   scored[q] = std::min(view_.n, workspace.probed.scored + held);
-                   error[q] = workspace.probed.error;
-                 });
+  if (law.kind == Kind::tree)
+    for_each_walk(law, queries, b, threads, [&](int64_t q, int64_t, TreeWalk& walk, Workspace&) {
+      scored[q] = choose_leaves(view_, walk, seed, streams[q], n, q * n, &pending[q * n]);
+      error[q] = std::numeric_limits<double>::quiet_NaN();
+    });
+  else
+    for_each_query(law, queries, b, threads,
+                   [&](int64_t q, int64_t, const double* log_masses, Workspace& workspace) {
+                     const int64_t held = choose_cells(kernels_, view_, log_masses, seed, streams[q], n, q * n,
+                                                       &pending[q * n], workspace);
+                     // A chosen cell that was probed is scanned again, and still there are no more items.
+                     scored[q] = std::min(view_.n, workspace.probed.scored + held);
+                     error[q] = workspace.probed.error;
+                   });
   // All draws of the call in the order of their cells: who chose the same cell shares its way from memory.
   if (b > 1) order_by_cell(pending.data(), pending.data() + b * n);
   const std::vector<int64_t> cuts = cut_by_cell(pending.data(), b * n);
@@ -136,6 +168,11 @@ void Engine::sample(const Law& law, const float* queries, int64_t b, int64_t n, 
 
 void Engine::log_prob(const Law& law, const float* queries, int64_t b, const int64_t* positions, int64_t m,
                       int64_t threads, double* log_prob) {
+  if (law.kind == Kind::tree)
+    return for_each_walk(law, queries, b, threads, [&](int64_t q, int64_t g, TreeWalk& walk, Workspace& workspace) {
+      const float* query = &workspace.queries[g * padded(view_.d)];
+      leaf_log_probabilities(kernels_, view_, law, query, walk, positions + q * m, m, log_prob + q * m, workspace);
+    });
   for_each_query(law, queries, b, threads,
                  [&](int64_t q, int64_t g, const double* log_masses, Workspace& workspace) {
                    const float* query = &workspace.queries[g * padded(view_.d)];

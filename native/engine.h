@@ -20,6 +20,8 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   const View& view() const { return view_; }
+  // The cells become the leaves of this tree. Before the first query only: workspaces are made for it.
+  void attach_tree(const Tree* tree) { view_.tree = tree; }
 
   // Before the first query: codes (n, d), scales (n), errors and lengths (k). The caller keeps them.
   void attach_codes(const int8_t* codes, const float* scales, const float* errors, const float* lengths);
@@ -42,8 +44,12 @@ class Engine {
   double coded_scores(const float* query, int64_t cell, float* scores);
 
  private:
+  template <class PerGroup>
+  void for_each_group(const float* queries, int64_t b, int64_t threads, const PerGroup& per_group);
   template <class PerQuery>
   void for_each_query(const Law& law, const float* queries, int64_t b, int64_t threads, const PerQuery& per_query);
+  template <class PerQuery>
+  void for_each_walk(const Law& law, const float* queries, int64_t b, int64_t threads, const PerQuery& per_query);
   template <class PerQuery>
   void share_one_scan(const Law& law, const float* queries, int64_t b, int64_t threads, const PerQuery& per_query);
 

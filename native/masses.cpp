@@ -7,24 +7,16 @@
 #include <limits>
 
 #include "round_query.h"
+#include "tree.h"
 
 namespace softindex {
 namespace {
 
-// Full forms: one dot product of the packed products with each cell's row. The query is scaled to length one first, as
-// the products of a long one could overflow float32.
+// Full forms: one dot product of the packed products with each cell's row.
 void evaluate_full_forms(const Kernels& kernels, const View& view, double precision, const double* norms, int64_t count,
                     Workspace& workspace) {
-  const Matrix<int16_t> rows = view.full_rows();
-  const int64_t width = padded(view.d);
-  std::vector<float>& unit = workspace.weights;
-  unit.resize(std::max<size_t>(unit.size(), view.d));
-  for (int64_t g = 0; g < count; ++g) {
-    const double inverse = norms[g] > 0 ? 1.0 / std::sqrt(norms[g]) : 0.0;
-    for (int64_t j = 0; j < view.d; ++j) unit[j] = (float)(workspace.queries[g * width + j] * inverse);
-    kernels.outer_product(unit.data(), view.d, &workspace.form_queries[g * padded(rows.d)]);
-  }
-  kernels.scan_int16(rows, workspace.form_queries.data(), count, workspace.form_dots.data(), view.k);
+  for (int64_t g = 0; g < count; ++g) stage_full_query(kernels, view, norms[g], g, workspace);
+  kernels.scan_int16(view.full_rows(), workspace.form_queries.data(), count, workspace.form_dots.data(), view.k);
   for (int64_t g = 0; g < count; ++g)
     for (int64_t c = 0; c < view.k; ++c) {
       // Rounding may leave a form of almost zero below zero, which no variance is.
@@ -33,13 +25,12 @@ void evaluate_full_forms(const Kernels& kernels, const View& view, double precis
     }
 }
 
-// Forms of rank r: r dot products a cell, squared and summed, of the query rounded to integers.
+// Forms of rank r: r dot products a cell, squared and summed.
 void evaluate_rank_forms(const Kernels& kernels, const View& view, double precision, const double* norms, int64_t count,
-                    Workspace& workspace) {
-  const int64_t width = padded(view.d), rows = view.k * view.rank;
+                         Workspace& workspace) {
+  const int64_t rows = view.k * view.rank;
   double units[group_size];
-  for (int64_t g = 0; g < count; ++g)
-    units[g] = round_query(&workspace.queries[g * width], view.d, &workspace.integer_queries[g * width]);
+  for (int64_t g = 0; g < count; ++g) units[g] = stage_rank_query(view, g, workspace);
   kernels.scan_int8(view.rank_rows(), workspace.integer_queries.data(), count, workspace.integer_dots.data(), rows);
   for (int64_t g = 0; g < count; ++g) {
     kernels.square_sums(&workspace.integer_dots[g * rows], view.scales, view.k, view.rank, workspace.form_sums.data());
@@ -84,6 +75,22 @@ void scan_staged(const Kernels& kernels, const Rows& rows, int64_t count, float*
   const float* queries = workspace.queries.data();
   if (count == group_size) return kernels.scan_group(rows, queries, dots, stride);
   for (int64_t g = 0; g < count; ++g) kernels.scan(rows, queries + g * padded(rows.d), dots + g * stride);
+}
+
+// The query is scaled to length one first, as the products of a long one could overflow float32.
+void stage_full_query(const Kernels& kernels, const View& view, double squared_norm, int64_t place,
+                      Workspace& workspace) {
+  std::vector<float>& unit = workspace.weights;
+  unit.resize(std::max<size_t>(unit.size(), view.d));
+  const float* query = &workspace.queries[place * padded(view.d)];
+  const double inverse = squared_norm > 0 ? 1.0 / std::sqrt(squared_norm) : 0.0;
+  for (int64_t j = 0; j < view.d; ++j) unit[j] = (float)(query[j] * inverse);
+  kernels.outer_product(unit.data(), view.d, &workspace.form_queries[place * padded(view.triangle())]);
+}
+
+double stage_rank_query(const View& view, int64_t place, Workspace& workspace) {
+  const int64_t at = place * padded(view.d);
+  return round_query(&workspace.queries[at], view.d, &workspace.integer_queries[at]);
 }
 
 double log_mass(const Mass& mass, double temperature, double pivot) {
@@ -134,6 +141,7 @@ void scan_cells(const Kernels& kernels, const View& view, double temperature, in
 }
 
 void cell_masses(const Kernels& kernels, const View& view, const Law& law, int64_t count, Workspace& workspace) {
+  if (law.kind == Kind::tree) return leaf_shares(kernels, view, law, count, workspace);
   find_pivots(kernels, view, count, workspace);
   if (law.exhaustive()) {
     scan_cells(kernels, view, law.temperature, count, 0, view.k, workspace.pivots, workspace.log_masses.data(),

@@ -15,11 +15,18 @@ void stage_queries(const View& view, const float* queries, int64_t count, Worksp
 void scan_staged(const Kernels& kernels, const Rows& rows, int64_t count, float* dots, int64_t stride,
                  const Workspace& workspace);
 
+// Prepares the staged query at this place for full forms, or for forms of rank r; the latter returns what one unit of
+// the integer query stands for.
+void stage_full_query(const Kernels& kernels, const View& view, double squared_norm, int64_t place,
+                      Workspace& workspace);
+double stage_rank_query(const View& view, int64_t place, Workspace& workspace);
+
 // Fills workspace.pivots: for each staged query the largest score of a mean. Log masses are kept relative to pivot /
 // temperature, as the digits that tell cells apart drown in a large common score.
 void find_pivots(const Kernels& kernels, const View& view, int64_t count, Workspace& workspace);
 
-// Fills workspace.log_masses (count, k), relative to the workspace's pivots, for the staged queries.
+// Fills workspace.log_masses (count, k), relative to the workspace's pivots, for the staged queries. Those of a tree are
+// shares: they sum to one, and their pivots are zero.
 void cell_masses(const Kernels& kernels, const View& view, const Law& law, int64_t count, Workspace& workspace);
 
 // Scans cells first .. last exactly; log_masses (count, k) gets the entries of these cells, relative to the pivots.

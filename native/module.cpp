@@ -6,6 +6,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -14,6 +16,7 @@
 #include "hash.h"
 #include "masses.h"
 #include "philox.h"
+#include "tree.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -46,14 +49,22 @@ struct BoundLaw {
   std::optional<In<double, 1>> offset;
   bool dispersion;
   Kind kind;
+  double log_total = 0.0;  // of exp(offset)
 
   BoundLaw(std::optional<In<double, 1>> offset, bool dispersion, const std::string& kind)
-      : offset(offset), dispersion(dispersion), kind(kind_named(kind)) {}
+      : offset(offset), dispersion(dispersion), kind(kind_named(kind)) {
+    if (!offset) return;
+    double peak = -std::numeric_limits<double>::infinity(), total = 0;
+    for (size_t c = 0; c < offset->shape(0); ++c) peak = std::max(peak, offset->data()[c]);
+    for (size_t c = 0; c < offset->shape(0); ++c) total += std::exp(offset->data()[c] - peak);
+    log_total = peak + std::log(total);
+  }
 
   static Kind kind_named(const std::string& name) {
     if (name == "estimated") return Kind::estimated;
     if (name == "certified") return Kind::certified;
     if (name == "exhaustive") return Kind::exhaustive;
+    if (name == "tree") return Kind::tree;
     throw std::invalid_argument("there is no kind of law named " + name);
   }
 };
@@ -90,6 +101,34 @@ class BoundEngine {
     expect(cell >= 0 && cell < view.k, "there is no such cell");
     expect((int64_t)query.shape(0) == view.d && (int64_t)scores.shape(0) == view.size(cell), "shapes disagree");
     return engine_.coded_scores(query.data(), cell, scores.data());
+  }
+
+  // Once, before the first query. Checked like the view: a damaged tree must not become an endless walk.
+  void attach_tree(In<int64_t, 2> children, In<float, 2> means, std::optional<In<int16_t, 2>> full_forms,
+                   std::optional<In<int8_t, 3>> rank_forms, std::optional<In<float, 2>> scales,
+                   std::optional<In<float, 1>> spread) {
+    const View& view = engine_.view();
+    const int64_t inner = view.k - 1, nodes = 2 * inner;
+    const Forms kind = view.forms_kind;
+    expect(view.tree == nullptr, "this index has a tree already");
+    expect((int64_t)children.shape(0) == inner && children.shape(1) == 2, "the tree does not fit the cells");
+    expect((int64_t)means.shape(0) == nodes && (int64_t)means.shape(1) == view.d, "the tree's means do not fit it");
+    expect((kind == Forms::full) == full_forms.has_value() && (kind == Forms::rank) == rank_forms.has_value(),
+           "the tree keeps another dispersion than the cells");
+    if (full_forms)
+      expect((int64_t)full_forms->shape(0) == nodes && (int64_t)full_forms->shape(1) == view.triangle() && scales &&
+                 (int64_t)scales->shape(0) == nodes && scales->shape(1) == 1,
+             "full forms do not fit the tree");
+    if (rank_forms)
+      expect((int64_t)rank_forms->shape(0) == nodes && (int64_t)rank_forms->shape(1) == view.rank &&
+                 (int64_t)rank_forms->shape(2) == view.d && spread && (int64_t)spread->shape(0) == nodes && scales &&
+                 (int64_t)scales->shape(0) == nodes && (int64_t)scales->shape(1) == view.rank,
+             "rank forms do not fit the tree");
+    splits_ = tree_splits(children.data(), view.k);
+    tree_ = {inner, children.data(), splits_.data(), means.data(), pointer(full_forms), pointer(rank_forms),
+             pointer(scales), pointer(spread)};
+    tree_arrays_ = {children, means, full_forms, rank_forms, scales, spread};
+    engine_.attach_tree(&tree_);
   }
 
   void sample(In<float, 2> queries, const BoundLaw& bound, double temperature, int64_t probes, double tolerance,
@@ -208,9 +247,13 @@ class BoundEngine {
   }
 
   Law make_law(const BoundLaw& bound, double temperature, int64_t probes, double tolerance) const {
-    const Law law = {bound.kind, pointer(bound.offset), bound.dispersion, temperature, probes, tolerance};
+    const Law law = {bound.kind, pointer(bound.offset), bound.dispersion,
+                     bound.log_total - std::log((double)engine_.view().n), temperature, probes, tolerance};
     expect(law.exhaustive() || bound.offset, "a law that estimates needs an offset");
-    expect(!bound.offset || (int64_t)bound.offset->shape(0) == engine_.view().k, "a law's offset does not fit the cells");
+    const bool walks = law.kind == Kind::tree;
+    expect(!walks || engine_.view().tree != nullptr, "this index has no tree");
+    expect(!bound.offset || (int64_t)bound.offset->shape(0) == (walks ? 2 * tree_.inner : engine_.view().k),
+           "a law's offset does not fit the cells");
     expect(!law.dispersion || engine_.view().forms_kind != Forms::none, "this index keeps no dispersion");
     return law;
   }
@@ -226,6 +269,17 @@ class BoundEngine {
   std::optional<In<float, 1>> spread_;
   std::optional<In<int8_t, 2>> codes_;
   std::optional<In<float, 1>> code_scales_, code_errors_, code_lengths_;
+  struct TreeArrays {
+    In<int64_t, 2> children;
+    In<float, 2> means;
+    std::optional<In<int16_t, 2>> full_forms;
+    std::optional<In<int8_t, 3>> rank_forms;
+    std::optional<In<float, 2>> scales;
+    std::optional<In<float, 1>> spread;
+  };
+  TreeArrays tree_arrays_;
+  std::vector<int64_t> splits_;
+  Tree tree_;
   Engine engine_;
 };
 
@@ -328,6 +382,8 @@ NB_MODULE(_native, m) {
            "full_forms"_a.none(), "rank_forms"_a.none(), "scales"_a.none(), "spread"_a.none(), "target"_a = "")
       .def("attach_codes", &BoundEngine::attach_codes, "codes"_a, "scales"_a, "errors"_a, "lengths"_a)
       .def("coded_scores", &BoundEngine::coded_scores, "query"_a, "cell"_a, "scores"_a)
+      .def("attach_tree", &BoundEngine::attach_tree, "children"_a, "means"_a, "full_forms"_a.none(),
+           "rank_forms"_a.none(), "scales"_a.none(), "spread"_a.none())
       .def("sample", &BoundEngine::sample, "queries"_a, "law"_a, "temperature"_a, "probes"_a, "tolerance"_a, "seed"_a,
            "threads"_a, "positions"_a, "log_prob"_a, "scored"_a, "error"_a)
       .def("log_prob", &BoundEngine::log_prob, "queries"_a, "law"_a, "temperature"_a, "probes"_a, "tolerance"_a,

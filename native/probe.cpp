@@ -105,7 +105,7 @@ class Probe {
   void scan_nearest_cells() {
     const double squared = squared_norm(query_, view_.d);
     const double log_all = tail_.peak + tail_.log_total;
-    const double copy = (squared - pivot_) / law_.temperature - log_all;
+    const double copy = (squared - pivot_) / law_.temperature + law_.log_weight - log_all;
     if (!(copy > std::log(law_.tolerance / 4))) return;
     // Two of them: the means have moved a little since the items were assigned.
     for (int i = 0; i < nearest_cells; ++i) {

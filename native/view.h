@@ -10,6 +10,19 @@ namespace softindex {
 
 enum class Forms { none, full, rank };
 
+// A binary tree over the cells, as the kernels see it. Nodes that have children are numbered parents first, node 0 being
+// the root; the children of node i are rows 2i and 2i + 1 of every other array, side by side for one scan.
+struct Tree {
+  int64_t inner = 0;                  // how many nodes have children: k - 1
+  const int64_t* children = nullptr;  // (inner, 2): a node, or -1 - cell
+  const int64_t* splits = nullptr;    // (inner): cells below this number are on the left
+  const float* means = nullptr;       // (2 inner, d)
+  const int16_t* full_forms = nullptr;  // like those of the cells, and of the same kind and rank
+  const int8_t* rank_forms = nullptr;
+  const float* scales = nullptr;
+  const float* spread = nullptr;
+};
+
 struct View {
   int64_t n = 0, d = 0, k = 0;
   const float* vectors = nullptr;     // (n, d) in cell order
@@ -31,6 +44,7 @@ struct View {
   const float* code_scales = nullptr;   // (n): what an integer of an item's code stands for
   const float* code_errors = nullptr;   // (k): no residual is farther from its scaled code
   const float* code_lengths = nullptr;  // (k): no scaled code is longer
+  const Tree* tree = nullptr;           // null if the cells are no tree's leaves
   int64_t largest_cell = 0;
   bool any_empty = false;
 
@@ -44,14 +58,16 @@ struct View {
   Matrix<int8_t> code_rows(int64_t from, int64_t to) const { return {codes + from * d, to - from, d, codes + n * d}; }
 };
 
-// How the mass of a cell is found: from its moments, from its bounds where these suffice, or by scanning it.
-enum class Kind { estimated, certified, exhaustive };
+// How the mass of a cell is found: from its moments, from its bounds where these suffice, by scanning it, or from the
+// choices on the way down a tree.
+enum class Kind { estimated, certified, exhaustive, tree };
 
 // What a law is, to the kernels: log mass = q.mean / t + offset + dispersion(q) / (2 t^2), or the cell's own sum.
 struct Law {
   Kind kind = Kind::estimated;
-  const double* offset = nullptr;  // (k); -infinity where the cell is empty; null if exhaustive
+  const double* offset = nullptr;  // (k); -infinity where the cell is empty; null if exhaustive; (2 inner) for a tree
   bool dispersion = false;
+  double log_weight = 0.0;         // log of the average of exp(bias) over the items
   double temperature = 1.0;
   int64_t probes = 0;              // cells scanned exactly before drawing; below zero: as many as the tolerance asks for
   double tolerance = 0.0;

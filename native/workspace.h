@@ -43,6 +43,10 @@ struct Workspace {
   std::vector<int32_t> integer_dots;     // (group_size, k * rank)
   std::vector<double> form_sums;    // (k)
   std::vector<int32_t> code_dots;   // one cell, codes only
+  std::vector<double> tree_leads;   // (inner nodes), valid where the stamp is that of the present walk
+  std::vector<uint64_t> tree_stamps;
+  std::vector<double> tree_paths;
+  uint64_t tree_stamp = 0;
   std::vector<PendingDraw> pending;
   std::vector<int64_t> cells;
   std::vector<double> bounds;
@@ -71,6 +75,11 @@ struct Workspace {
     }
     if (view.forms_kind == Forms::rank || view.codes != nullptr) integer_queries.assign(group_size * width, 0);
     if (view.codes != nullptr) code_dots.resize(view.largest_cell);
+    if (view.tree != nullptr) {
+      tree_leads.resize(view.tree->inner);
+      tree_stamps.assign(view.tree->inner, 0);
+      tree_paths.resize(view.tree->inner);
+    }
   }
 };
 

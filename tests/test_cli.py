@@ -44,6 +44,18 @@ def test_build_with_codes(saved, tmp_path):
         assert json.loads(run("info", folder / "index", "--json").stdout)["codes"] is kept
 
 
+def test_build_with_a_tree(saved, tmp_path):
+    done = run("build", saved / "vectors.npy", tmp_path / "index", "--tree", "--clusters", 9)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(run("info", tmp_path / "index", "--json").stdout)["tree"] is True
+    assert json.loads(run("info", saved / "index", "--json").stdout)["tree"] is False
+    asked = ("-t", 0.5, "--method", "s-hierarchical", "--json")
+    assert json.loads(run("sample", tmp_path / "index", saved / "queries.npy", *asked).stdout.splitlines()[0])["ids"]
+    refused = run("sample", saved / "index", saved / "queries.npy", *asked)
+    assert refused.returncode == 3
+    assert "tree=True" in refused.stderr
+
+
 def test_sample_prints_one_json_object_per_query_and_repeats_for_a_seed(saved):
     first = run("sample", saved / "index", saved / "queries.npy", "-t", 0.5, "-n", 4, "--seed", 3, "--json")
     again = run("sample", saved / "index", saved / "queries.npy", "-t", 0.5, "-n", 4, "--seed", 3, "--json")

@@ -149,9 +149,14 @@ def build(
     index: Annotated[Path, typer.Argument(metavar="INDEX", help="Directory to write.")],
     ids: Annotated[Path | None, typer.Option(help="Text file with one id a line; all integers, or strings.")] = None,
     log_bias: Annotated[Path | None, typer.Option(help=".npy file with one log bias per item.")] = None,
-    clusters: Annotated[int | None, typer.Option(help="Square root of the items when left out.")] = None,
+    clusters: Annotated[
+        int | None, typer.Option(help="Square root of the items when left out (with --tree: 1024 items each).")
+    ] = None,
     dispersion: Annotated[str, typer.Option(help="none, full, auto, or a rank.")] = "auto",
     codes: Annotated[bool, typer.Option("--codes", help="Also keep every item in eight bits a number.")] = False,
+    tree: Annotated[
+        bool, typer.Option("--tree", help="Cluster by a binary tree, for the hierarchical methods.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the k-means.")] = 0,
     threads: Threads = None,
     as_json: AsJson = False,
@@ -164,6 +169,7 @@ def build(
         clusters=clusters,
         dispersion=_dispersion(dispersion),
         codes=codes,
+        tree=tree,
         seed=seed,
         threads=threads,
         progress=True,

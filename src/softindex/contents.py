@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from softindex.errors import CorruptIndexError
 from softindex.ids import IdMap, IntegerIds, RowIds, id_map_from_arrays
 from softindex.kernels import Engine, preferred_target
-from softindex.records import Codes, Dispersion, Floats, Integers, Json, Moments, Stored
+from softindex.records import Codes, Dispersion, Floats, Integers, Json, Moments, Stored, Tree
 
 __all__ = ["KIND", "Contents", "describe", "from_stored", "make_engine", "to_stored"]
 
@@ -34,6 +34,8 @@ class Contents:
     parameters: Json
     """How the index was built: seed, what was asked of dispersion, the version that built it."""
     codes: Codes | None = None
+    tree: Tree | None = None
+    """A binary tree over the cells, or None."""
 
 
 def make_engine(contents: Contents) -> Engine:
@@ -55,6 +57,16 @@ def make_engine(contents: Contents) -> Engine:
     )
     if (codes := contents.codes) is not None:
         engine.attach_codes(codes.values, codes.scales, codes.errors, codes.lengths)
+    if contents.tree is not None:
+        tree, kept = contents.tree, contents.tree.dispersion
+        engine.attach_tree(
+            tree.children,
+            tree.means,
+            kept.forms if kept.kind == "full" else None,
+            kept.forms if kept.kind == "rank" else None,
+            kept.scales,
+            kept.spread,
+        )
     return engine
 
 
@@ -76,6 +88,20 @@ def describe(contents: Contents) -> Json:
         "dispersion": dispersion.kind,
         "rank": dispersion.rank,
         "codes": contents.codes is not None,
+        "tree": contents.tree is not None,
+    }
+
+
+def _tree_arrays(tree: Tree | None) -> dict[str, NDArray[Any] | None]:
+    if tree is None:
+        return {}
+    return {
+        "tree_children": tree.children,
+        "tree_means": tree.means,
+        "tree_log_sizes": tree.log_sizes,
+        "tree_forms": tree.dispersion.forms,
+        "tree_scales": tree.dispersion.scales,
+        "tree_spread": tree.dispersion.spread,
     }
 
 
@@ -89,6 +115,7 @@ def to_stored(contents: Contents) -> Stored:
         "scales": dispersion.scales,
         "spread": dispersion.spread,
         "excess": dispersion.excess,
+        **_tree_arrays(contents.tree),
     }
     arrays: dict[str, NDArray[Any]] = {
         "vectors": contents.vectors,
@@ -124,6 +151,11 @@ DTYPES = {
     "code_scales": np.float32,
     "code_errors": np.float32,
     "code_lengths": np.float32,
+    "tree_children": np.int64,
+    "tree_means": np.float32,
+    "tree_log_sizes": np.float64,
+    "tree_scales": np.float32,
+    "tree_spread": np.float32,
     "id_values": np.int64,
     "id_keys": np.int64,
     "id_ends": np.int64,
@@ -162,8 +194,9 @@ def _check_arrays(arrays: Mapping[str, NDArray[Any]], parameters: Json) -> None:
 def _check_dispersion(arrays: Mapping[str, NDArray[Any]], kind: object) -> None:
     if kind not in ("none", "full", "rank"):
         raise _damaged(f"there is no dispersion {kind!r}")
-    if "forms" in arrays and arrays["forms"].dtype != (np.int16 if kind == "full" else np.int8):
-        raise _damaged("the forms of the dispersion are of the wrong type")
+    for name in ("forms", "tree_forms"):
+        if name in arrays and arrays[name].dtype != (np.int16 if kind == "full" else np.int8):
+            raise _damaged("the forms of the dispersion are of the wrong type")
     if kind != "none" and not {"forms", "scales", "excess"} <= arrays.keys():
         raise _damaged("the dispersion of the clusters is missing")
 
@@ -176,6 +209,23 @@ def _check_codes(arrays: Mapping[str, NDArray[Any]], parameters: Json) -> None:
     for name, shape in (("code_values", (n, d)), ("code_scales", (n,)), ("code_errors", (k,)), ("code_lengths", (k,))):
         if name in arrays and arrays[name].shape != shape:
             raise _damaged(f"{name} has shape {arrays[name].shape}, expected {shape}")
+
+
+def _stored_tree(arrays: Mapping[str, NDArray[Any]], parameters: Json) -> Tree | None:
+    """The tree, if there is one; how it hangs together is checked when the engine takes it."""
+    kept = parameters.get("tree", False)  # unknown to the first indexes of version 1
+    if kept is False:
+        return None
+    if kept is not True:
+        raise _damaged(f"there is no tree {kept!r}")
+    kind = parameters["dispersion"]
+    names = ("tree_forms", "tree_scales", "tree_spread")
+    if kind != "none" and not {"tree_forms", "tree_scales"} <= arrays.keys():
+        raise _damaged("the dispersion of the tree is missing")
+    if arrays["tree_log_sizes"].shape != (2 * parameters["clusters"] - 2,):
+        raise _damaged("the tree does not fit the clusters")
+    dispersion = Dispersion(kind, int(parameters["rank"]), *(arrays.get(name) for name in names))
+    return Tree(arrays["tree_children"], arrays["tree_means"], arrays["tree_log_sizes"], dispersion)
 
 
 def from_stored(stored: Stored) -> Contents:
@@ -196,9 +246,8 @@ def from_stored(stored: Stored) -> Contents:
             dispersion=dispersion,
         )
         ids = id_map_from_arrays(parameters["ids"], arrays)
+        tree, bias = _stored_tree(arrays, parameters), arrays.get("log_bias")
         codes = Codes(**{field: arrays[name] for name, field in CODES.items()}) if parameters.get("codes") else None
-        return Contents(
-            arrays["vectors"], arrays["offsets"], ids, arrays.get("log_bias"), moments, dict(parameters), codes
-        )
+        return Contents(arrays["vectors"], arrays["offsets"], ids, bias, moments, dict(parameters), codes, tree)
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(f"this is not a whole index ({error})") from error

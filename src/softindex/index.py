@@ -15,9 +15,17 @@ from softindex.contents import KIND, Contents, describe, from_stored, make_engin
 from softindex.errors import CorruptIndexError, InputError, SoftindexError
 from softindex.ids import id_map
 from softindex.kernels import NativeLaw
-from softindex.laws import LAWS, check_probes, find_law, law_offset, log_partition_slack
-from softindex.moments import choose_dispersion, measure
-from softindex.partition import inverse_order, order_by_cell, partition, shuffle_cells
+from softindex.laws import (
+    LAWS,
+    check_estimates_log_z,
+    check_probes,
+    find_law,
+    law_offset,
+    log_partition_slack,
+    tree_offset,
+)
+from softindex.moments import choose_dispersion, measure, measure_tree
+from softindex.partition import grow, inverse_order, order_by_cell, partition, shuffle_cells
 from softindex.progress import reporting
 from softindex.records import Doubles, Draws, Estimate, Ids, Integers, Json, TopK
 from softindex.store import load as load_stored
@@ -27,6 +35,7 @@ from softindex.vectors import (
     check_log_bias,
     check_queries,
     check_seed,
+    check_switch,
     check_temperature,
     check_threads,
     check_vectors,
@@ -102,7 +111,8 @@ class Index:
         """Draw n items per query, independently and with replacement, from a law close to the softmax.
 
         queries (b, d) or (d,).  p(i) is proportional to exp(q.x_i / temperature + log_bias_i) for method "exact";
-        "2ls", "s-2ls" and "sd-2ls" estimate the mass of each cluster and draw inside it exactly.
+        "2ls", "s-2ls" and "sd-2ls" estimate the mass of each cluster and draw inside it exactly; "hierarchical",
+        "s-hierarchical" and "sd-hierarchical" find the cluster by a walk down the tree of an index built with one.
         The same seed and query give the same draws, however queries are batched, ordered or spread over threads;
         copies of a query in one call get draws of their own.  seed None: a fresh one, told in the result.
         """
@@ -162,11 +172,13 @@ class Index:
     ) -> Estimate:
         """Log of Z, the sum of exp(q.x_i / temperature + log_bias_i), as the method estimates it.
 
-        queries (b, d) or (d,); value (b,).  "exact" comes with bounds that hold whatever the rounding of float32.
+        queries (b, d) or (d,); value (b,).  "exact" comes with bounds that hold whatever the rounding of float32; the
+        methods that walk a tree estimate no log Z.
         """
         batch, single = check_queries(queries, self._dim)
         heat = check_temperature(temperature)
         law, cells, allowed = self._law(method, probes, tolerance)
+        check_estimates_log_z(LAWS[method])
         value, workers = np.empty(len(batch)), check_threads(threads)
         try:
             self._engine.log_partition(batch, law, heat, cells, allowed, workers, value)
@@ -218,9 +230,10 @@ class Index:
     def _law(self, method: str, probes: int | None, tolerance: float | None) -> tuple[NativeLaw, int, float]:
         known = self._laws.get(method) if isinstance(method, str) else None
         if known is None:
-            moments = self._contents.moments
-            law = find_law(method, moments.dispersion.kind)
-            known = self._laws[method] = NativeLaw(law_offset(law, moments), law.dispersion, law.kind)
+            moments, tree = self._contents.moments, self._contents.tree
+            law = find_law(method, moments.dispersion.kind, tree is not None)
+            offset = law_offset(law, moments) if tree is None or law.kind != "tree" else tree_offset(law, tree)
+            known = self._laws[method] = NativeLaw(offset, law.dispersion, law.kind)
         return known, *check_probes(probes, tolerance, LAWS[method], self.clusters)
 
 
@@ -261,6 +274,7 @@ def build(
     log_bias: Any = None,
     clusters: int | None = None,
     dispersion: str | int = "auto",
+    tree: bool = False,
     codes: bool = False,
     seed: int = 0,
     threads: int | None = None,
@@ -273,8 +287,10 @@ def build(
     ids: integers or strings, one per row; row numbers when None.  log_bias (n,): added to each item's logit, as a
     log prior; an item of bias log 2 counts as two items.  clusters: round(sqrt(n)) when None.
     dispersion: what is kept of the spread inside clusters for sd-2ls: "none", "full" (covariances), a rank r, or
-    "auto".  codes: also keep every item in eight bits a number, a quarter of the memory of the vectors, with a bound on
-    what is lost.  On one machine the same input, seed and settings give the same index.
+    "auto".  tree: cut the items in two by 2-means, and the parts again, until no cluster holds more than 1024 items
+    (or there are as many as `clusters` says), and keep the tree for the hierarchical methods; all others serve such an
+    index too.  codes: also keep every item in eight bits a number, a quarter of the memory of the vectors, with a bound
+    on what is lost.  On one machine the same input, seed and settings give the same index.
 
     Files: .npy .npz .safetensors .parquet .fvecs .hdf5 .txt; of several arrays the only two-dimensional one is taken,
     or the one named vectors, embeddings, weight or train, or the one you name: "file.npz::name".  Ids are taken from an
@@ -283,12 +299,17 @@ def build(
     workers, key = check_threads(threads), check_seed(seed)
     source = read(vectors, ids=ids)
     n, d = source.vectors.shape
-    cells = max(1, round(n**0.5)) if clusters is None else check_count(clusters, "clusters")
+    asked_cells = None if clusters is None else check_count(clusters, "clusters")
+    with_tree = check_switch(tree, "tree")
     form = choose_dispersion(dispersion, d)
     bias = check_log_bias(log_bias, n)
     check_vectors(source.vectors)
     with reporting(progress) as report:
-        parts = partition(source.vectors, cells, seed=key, threads=workers, report=report)
+        if with_tree:
+            parts, branches = grow(source.vectors, asked_cells, seed=key, threads=workers, report=report)
+        else:
+            cells, branches = asked_cells or max(1, round(n**0.5)), None
+            parts = partition(source.vectors, cells, seed=key, threads=workers, report=report)
         order, offsets = order_by_cell(parts)
         shuffle_cells(order, offsets, seed=key)
         positions = inverse_order(order)
@@ -296,10 +317,15 @@ def build(
         placed_bias = None if bias is None else bias[order]
         moments = measure(placed, offsets, log_bias=placed_bias, dispersion=form, threads=workers, report=report)
         coded = encode(placed, offsets, moments.means, threads=workers, report=report) if codes else None
+        grown = None
+        if branches is not None:
+            grown = measure_tree(
+                placed, branches, log_bias=placed_bias, dispersion=form, threads=workers, report=report
+            )
     asked = dispersion if isinstance(dispersion, str) else form
     parameters = {"softindex": version("softindex"), "seed": key, "dispersion_asked": asked}
-    named = id_map(source.ids, order, positions)
-    return Index(Contents(placed, offsets, named, placed_bias, moments, parameters, coded))
+    names = id_map(source.ids, order, positions)
+    return Index(Contents(placed, offsets, names, placed_bias, moments, parameters, coded, grown))
 
 
 def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False) -> Index:

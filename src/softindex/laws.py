@@ -9,10 +9,23 @@ import numpy as np
 
 from softindex.errors import InputError, MethodError
 from softindex.kernels import rounding
-from softindex.records import Doubles, Floats, Moments
+from softindex.records import Doubles, Floats, Moments, Tree
 
-__all__ = ["ADAPTIVE", "LAWS", "TOLERANCE", "Law", "check_probes", "find_law", "law_offset", "log_partition_slack"]
-
+__all__ = [
+    "ADAPTIVE",
+    "FLAT_METHODS",
+    "LAWS",
+    "TOLERANCE",
+    "TREE_METHODS",
+    "Law",
+    "check_estimates_log_z",
+    "check_probes",
+    "check_tolerance",
+    "find_law",
+    "law_offset",
+    "log_partition_slack",
+    "tree_offset",
+]
 
 ADAPTIVE = -1
 """To the kernels: as many probes as the tolerance asks for."""
@@ -24,7 +37,8 @@ TOLERANCE = 0.03
 class Law:
     """A choice of terms in log mass = q.mean / t + offset + q' S q / (2 t^2).
 
-    kind: "estimated" by these terms; "exhaustive": no estimate but the sum over the cell's items, by scanning them all.
+    kind: "estimated" by these terms; "exhaustive": no estimate but the sum over the cell's items, by scanning them all;
+        "tree": by a walk down the tree over the cells, with a softmax of these terms of the two children at each node.
     size: the offset is the log of the cell's size; otherwise all cells that hold anything count alike.
     dispersion: the last term is added.
     """
@@ -47,19 +61,30 @@ LAWS: dict[str, Law] = {
         Law("2ls"),
         Law("s-2ls", size=True),
         Law("sd-2ls", size=True, dispersion=True),
+        Law("hierarchical", kind="tree"),
+        Law("s-hierarchical", kind="tree", size=True),
+        Law("sd-hierarchical", kind="tree", size=True, dispersion=True),
     )
 }
+TREE_METHODS = tuple(law.name for law in LAWS.values() if law.kind == "tree")
+FLAT_METHODS = tuple(law.name for law in LAWS.values() if law.kind != "tree")
+"""Those that every index serves (if it keeps the dispersion they need)."""
 
 
-def find_law(method: str, dispersion_kind: str) -> Law:
-    """The law of this name, if an index with this kind of dispersion can serve it."""
+def find_law(method: str, dispersion_kind: str, has_tree: bool) -> Law:
+    """The law of this name, if an index with this kind of dispersion, and with a tree or not, can serve it."""
     law = LAWS.get(method) if isinstance(method, str) else None
     if law is None:
         raise MethodError(f"there is no method {method!r}; use one of {', '.join(LAWS)}.")
+    if law.kind == "tree" and not has_tree:
+        raise MethodError(
+            f"{method} needs a tree over the clusters, which this index was built without; "
+            f"use one of {', '.join(FLAT_METHODS)}, or build again with tree=True."
+        )
     if law.dispersion and dispersion_kind == "none":
         raise MethodError(
             f"{method} needs the dispersion of the clusters, which this index was built without; "
-            "use s-2ls, or build again with dispersion='auto'."
+            f"use {method.replace('sd-', 's-')}, or build again with dispersion='auto'."
         )
     return law
 
@@ -95,6 +120,15 @@ def check_tolerance(tolerance: Any) -> float:
     raise InputError(f"tolerance is {tolerance!r}; expected a number above 0, such as {TOLERANCE}.")
 
 
+def check_estimates_log_z(law: Law) -> None:
+    """MethodError for a law that gives shares but no masses."""
+    if law.kind == "tree":
+        raise MethodError(
+            f"{law.name} chooses between parts of a tree and does not estimate log Z; "
+            f"use one of {', '.join(FLAT_METHODS)}."
+        )
+
+
 def law_offset(law: Law, moments: Moments) -> Doubles | None:
     """The offset (k,) of each cell; -inf where it is empty, and None for a law that scans everything.
 
@@ -107,6 +141,11 @@ def law_offset(law: Law, moments: Moments) -> Doubles | None:
     held = np.isfinite(moments.log_sizes)
     average = np.logaddexp.reduce(moments.log_sizes[held]) - np.log(held.sum())
     return np.where(held, average, -np.inf)
+
+
+def tree_offset(law: Law, tree: Tree) -> Doubles:
+    """The offset (2k - 2,) of each node but the root; -inf where it is empty."""
+    return tree.log_sizes if law.size else np.where(np.isfinite(tree.log_sizes), 0.0, -np.inf)
 
 
 def log_partition_slack(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from softindex.errors import InputError
-from softindex.records import Dispersion, Doubles, Floats, Moments, Report
+from softindex.records import Branches, Dispersion, Doubles, Floats, Integers, Moments, Report, Tree
 from softindex.rounding import round_down, round_up
 
-__all__ = ["choose_dispersion", "measure"]
+__all__ = ["choose_dispersion", "measure", "measure_tree"]
 
 AUTO_RANK = 8
 EXACT_SIZE = 256
@@ -69,22 +69,57 @@ def measure(
     With log_bias (n,), in the same order, every moment is weighted by exp(bias).  Sums are float64.  Radii, norms and
     the dispersion's excess are rounded outward: they hold for the true members and the stored, rounded means.
     """
-    k, d = len(offsets) - 1, vectors.shape[1]
-    results = _empty_results(k, d, log_bias is not None, dispersion)
-    _measure_single_items(results, vectors, offsets, log_bias)
-    cells = np.flatnonzero(np.diff(offsets) > 1)
+    spans = _Spans(offsets[:-1], offsets[1:])
+    return _measure_spans(vectors, spans, log_bias, dispersion, threads, "measuring", report)
+
+
+def measure_tree(
+    vectors: NDArray[Any],
+    branches: Branches,
+    *,
+    log_bias: Floats | None,
+    dispersion: Form,
+    threads: int,
+    report: Report | None = None,
+) -> Tree:
+    """Measure every node of a tree but the root, like `measure` its cells: a node's items are contiguous too."""
+    spans = _Spans(branches.begins, branches.ends)
+    moments = _measure_spans(vectors, spans, log_bias, dispersion, threads, "measuring the tree", report)
+    return Tree(branches.children, moments.means, moments.log_sizes, replace(moments.dispersion, excess=None))
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """Stretches of rows: the c-th is begins[c] .. ends[c]."""
+
+    begins: Integers
+    ends: Integers
+
+
+def _measure_spans(
+    vectors: NDArray[Any],
+    spans: _Spans,
+    log_bias: Floats | None,
+    dispersion: Form,
+    threads: int,
+    stage: str,
+    report: Report | None,
+) -> Moments:
+    sizes = spans.ends - spans.begins
+    results = _empty_results(len(sizes), vectors.shape[1], log_bias is not None, dispersion)
+    _measure_single_items(results, vectors, spans, log_bias)
+    cells = np.flatnonzero(sizes > 1)
 
     def one(cell: int) -> None:
-        _measure_cell(
-            results, cell, _Members(vectors, int(offsets[cell]), int(offsets[cell + 1]), log_bias), dispersion
-        )
+        members = _Members(vectors, int(spans.begins[cell]), int(spans.ends[cell]), log_bias)
+        _measure_cell(results, cell, members, dispersion)
 
     # One BLAS thread each: a cell's products are too small to share, and BLAS threads spin while they wait for each
     # other, which on a busy machine takes most of the time.
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=threads) as pool:
         for done, _ in enumerate(pool.map(one, cells.tolist()), 1):
             if report is not None and (done % 64 == 0 or done == len(cells)):
-                report("measuring", done, len(cells))
+                report(stage, done, len(cells))
     return _as_moments(results, dispersion)
 
 
@@ -129,21 +164,19 @@ def _as_moments(results: _Results, dispersion: Form) -> Moments:
     )
 
 
-def _measure_single_items(
-    results: _Results, vectors: NDArray[Any], offsets: NDArray[np.int64], log_bias: Floats | None
-) -> None:
+def _measure_single_items(results: _Results, vectors: NDArray[Any], spans: _Spans, log_bias: Floats | None) -> None:
     """Cells of one item, all at once: there may be millions of them."""
-    cells = np.flatnonzero(np.diff(offsets) == 1)
+    cells = np.flatnonzero(spans.ends - spans.begins == 1)
     step = max(1, BLOCK_VALUES // vectors.shape[1])
     for start in range(0, len(cells), step):
         part = cells[start : start + step]
-        items = vectors[offsets[part]]
+        items = vectors[spans.begins[part]]
         norms = np.sqrt(np.einsum("nd,nd->n", items, items, dtype=np.float64))
         results.means[part] = items
         results.norm_min[part], results.norm_max[part] = round_down(norms), round_up(norms)
         results.log_sizes[part] = 0.0
         if log_bias is not None and results.bias_max is not None:
-            results.bias_max[part] = results.log_sizes[part] = log_bias[offsets[part]]
+            results.bias_max[part] = results.log_sizes[part] = log_bias[spans.begins[part]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,40 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
+class Branches:
+    """A binary tree whose leaves are the k cells.
+
+    The k - 1 nodes that have children are numbered depth first, the root being 0, and the cells likewise; so the items
+    below a node are contiguous in cell order.
+    """
+
+    children: Integers
+    """(k - 1, 2) the left and right child of each node: the number of a node, or -1 - cell."""
+    begins: Integers
+    """(2k - 2,) where the items of each child begin in cell order; the children of node i are entries 2i and 2i + 1."""
+    ends: Integers
+    """(2k - 2,) where they end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """What is kept of a binary tree over the cells: the moments of every node but the root.
+
+    The children of node i are entries 2i and 2i + 1 of all arrays but the first.  Moments are weighted like those of
+    the cells.
+    """
+
+    children: Integers
+    """(k - 1, 2) as in `Branches`."""
+    means: Floats
+    """(2k - 2, d)"""
+    log_sizes: Doubles
+    """(2k - 2,)"""
+    dispersion: Dispersion
+    """Of the same kind and rank as that of the cells; no excess is kept."""
+
+
+@dataclass(frozen=True, slots=True)
 class Moments:
     """What is kept of each cell.  All arrays have k = clusters entries in their first axis.
 

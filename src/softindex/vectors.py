@@ -20,6 +20,7 @@ __all__ = [
     "check_log_bias",
     "check_queries",
     "check_seed",
+    "check_switch",
     "check_temperature",
     "check_threads",
     "check_vectors",
@@ -306,6 +307,13 @@ def check_count(value: Any, name: str) -> int:
 def check_seed(seed: Any) -> int:
     """Return the seed as an int in [0, 2**64); None draws a fresh one."""
     return _fresh.getrandbits(64) if seed is None else _check_integer(seed, "seed", 0, 2**64 - 1)
+
+
+def check_switch(value: Any, name: str) -> bool:
+    """Return what is on or off as a bool; name: what the caller calls it."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise InputError(f"{name} is {_show(value)}; expected True or False.")
 
 
 def check_threads(threads: Any) -> int:

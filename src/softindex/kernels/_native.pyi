@@ -33,6 +33,15 @@ class Engine:
         lengths: NDArray[np.float32],
     ) -> None: ...
     def coded_scores(self, query: NDArray[np.float32], cell: int, scores: NDArray[np.float32]) -> float: ...
+    def attach_tree(
+        self,
+        children: NDArray[np.int64],
+        means: NDArray[np.float32],
+        full_forms: NDArray[np.int16] | None,
+        rank_forms: NDArray[np.int8] | None,
+        scales: NDArray[np.float32] | None,
+        spread: NDArray[np.float32] | None,
+    ) -> None: ...
     def sample(
         self,
         queries: NDArray[np.float32],

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softindex.records import Dispersion, Doubles, Moments
+from softindex.records import Dispersion, Doubles, Moments, Tree
 
 BLOCK = 64
 _MASK = 0xFFFFFFFF
@@ -143,13 +143,27 @@ def cell_masses(
 
 
 def estimated_masses(
-    moments: Moments, query: NDArray[Any], temperature: float, offset: NDArray[Any], dispersion: bool
+    moments: Moments | Tree, query: NDArray[Any], temperature: float, offset: NDArray[Any], dispersion: bool
 ) -> Doubles:
-    """The log mass a two-level law gives every cell: q.mean / t + offset + q' S q / (2 t^2)."""
+    """The log mass a two-level law gives every cell (or node of a tree): q.mean / t + offset + q' S q / (2 t^2)."""
     masses = scan(moments.means, query) / temperature + offset
     if dispersion:
         masses = masses + quadratic(moments.dispersion, query) / (2.0 * temperature**2)
     return np.asarray(masses)
+
+
+def leaf_shares(tree: Tree, query: NDArray[Any], temperature: float, offset: NDArray[Any], dispersion: bool) -> Doubles:
+    """The log of the share of every cell (k,): a softmax of two children at every node on the way down."""
+    masses = estimated_masses(tree, query, temperature, offset, dispersion).reshape(-1, 2)
+    steps = masses - np.logaddexp(masses[:, :1], masses[:, 1:])
+    paths, leaves = np.zeros(len(tree.children)), np.zeros(len(tree.children) + 1)
+    for node, pair in enumerate(tree.children):
+        for child, step in zip(pair, steps[node], strict=True):
+            if child >= 0:
+                paths[child] = paths[node] + step
+            else:
+                leaves[-1 - child] = paths[node] + step
+    return leaves
 
 
 def law_log_prob(log_masses: NDArray[Any], true_masses: NDArray[Any], item_logits: list[NDArray[Any]]) -> Doubles:

@@ -8,5 +8,15 @@ from softindex.partition.kmeans import (
     partition,
     shuffle_cells,
 )
+from softindex.partition.tree import LEAF_ITEMS, grow
 
-__all__ = ["ITERATIONS", "POINTS_PER_CENTROID", "inverse_order", "order_by_cell", "partition", "shuffle_cells"]
+__all__ = [
+    "ITERATIONS",
+    "LEAF_ITEMS",
+    "POINTS_PER_CENTROID",
+    "grow",
+    "inverse_order",
+    "order_by_cell",
+    "partition",
+    "shuffle_cells",
+]

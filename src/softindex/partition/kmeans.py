@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,20 @@ from numpy.typing import NDArray
 from softindex.errors import InputError
 from softindex.records import Doubles, Floats, Integers, Partition, Report
 
-__all__ = ["ITERATIONS", "POINTS_PER_CENTROID", "inverse_order", "order_by_cell", "partition", "shuffle_cells"]
+__all__ = [
+    "ITERATIONS",
+    "POINTS_PER_CENTROID",
+    "Frame",
+    "assign",
+    "check_clusters",
+    "fit_frame",
+    "inverse_order",
+    "order_by_cell",
+    "partition",
+    "shuffle_cells",
+    "silent",
+    "train",
+]
 
 
 # On real word vectors the cells improve less after ten iterations than from one seed to the next.
@@ -31,7 +44,7 @@ SPLIT_ROUNDS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class _Frame:
+class Frame:
     """Coordinates in which squared distances neither overflow float32 nor drown in a common offset.
 
     x becomes x * scale - centre; the scale is a power of two and costs no accuracy.
@@ -70,28 +83,33 @@ def partition(
     thread.  `report(stage, done, total)` is called after each training iteration and each block of items.
     """
     n = len(vectors)
-    if clusters < 1:
-        raise InputError(f"{clusters} clusters were asked for; ask for at least 1.")
-    if clusters > n:
-        raise InputError(f"{clusters} clusters were asked of {n} items; ask for at most {n}.")
+    check_clusters(clusters, n)
     if clusters == n:
         return Partition(np.arange(n, dtype=np.int32), clusters)
     if clusters == 1:
         return Partition(np.zeros(n, dtype=np.int32), clusters)
     random = np.random.default_rng(seed)
-    tell = report or _silent
+    tell = report or silent
     # The number of OpenMP threads belongs to the thread that sets it: set in our workers, it changes nobody else's.
     # One each, and the blocks shared out among workers: OpenMP's own threads spin while they wait for each other, and
     # on a busy machine that makes two of them slower than one.
     with ThreadPoolExecutor(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
         frame, sample = _sample(vectors, clusters, random)
-        centroids = _train(sample, clusters, random, pool, iterations=iterations, report=tell)
+        centroids = train(sample, clusters, random, pool, iterations=iterations, report=tell)
         del sample
         assignment = np.empty(n, dtype=np.int32)
-        for done in _assign(vectors, centroids, pool, frame=frame, labels=assignment):
+        for done in assign(vectors, centroids, pool, frame=frame, labels=assignment):
             tell("assigning", done, n)
     _fill_empty_cells(vectors, assignment, clusters, frame)
     return Partition(assignment, clusters)
+
+
+def check_clusters(clusters: int, n: int) -> None:
+    """InputError unless n items can be cut into so many cells."""
+    if clusters < 1:
+        raise InputError(f"{clusters} clusters were asked for; ask for at least 1.")
+    if clusters > n:
+        raise InputError(f"{clusters} clusters were asked of {n} items; ask for at most {n}.")
 
 
 def order_by_cell(partition: Partition) -> tuple[Integers, Integers]:
@@ -128,30 +146,35 @@ def inverse_order(order: Integers) -> NDArray[Any]:
     return positions
 
 
-def _silent(stage: str, done: int, total: int) -> None:
+def silent(stage: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
-def _sample(vectors: NDArray[Any], clusters: int, random: np.random.Generator) -> tuple[_Frame, Floats]:
+def _sample(vectors: NDArray[Any], clusters: int, random: np.random.Generator) -> tuple[Frame, Floats]:
     """Random training items in a frame fitted to them, (s, d) float32."""
     n = len(vectors)
     size = min(n, clusters * POINTS_PER_CENTROID)
     # In ascending order a memmap is read from front to back.
     rows = np.sort(random.choice(n, size, replace=False, shuffle=False)) if size < n else slice(None)
-    sample = np.array(vectors[rows], dtype=np.float32, order="C", subok=False)
+    return fit_frame(vectors[rows])
+
+
+def fit_frame(rows: NDArray[Any]) -> tuple[Frame, Floats]:
+    """A frame fitted to the rows (m, d), and the rows in it as a new (m, d) float32 array."""
+    sample = np.array(rows, dtype=np.float32, order="C", subok=False)
     peak = max(float(sample.max()), -float(sample.min()))
     scale = np.float32(2.0 ** -np.clip(np.frexp(peak)[1], -126, 126))
     sample *= scale
     centre = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
     sample -= centre
-    return _Frame(scale, centre), sample
+    return Frame(scale, centre), sample
 
 
-def _train(
+def train(
     sample: Floats,
     clusters: int,
     random: np.random.Generator,
-    pool: ThreadPoolExecutor,
+    pool: Executor,
     *,
     iterations: int,
     report: Report,
@@ -165,7 +188,7 @@ def _train(
     squares = np.empty(len(sample), dtype=np.float32)
     for iteration in range(iterations):
         before = labels.copy()
-        for _ in _assign(sample, centroids, pool, labels=labels, squares=squares):
+        for _ in assign(sample, centroids, pool, labels=labels, squares=squares):
             pass
         empty = _update(sample, labels, centroids, pool)
         if empty.size:
@@ -181,13 +204,13 @@ def _train(
     return centroids
 
 
-def _assign(
+def assign(
     vectors: NDArray[Any],
     centroids: Floats,
-    pool: ThreadPoolExecutor,
+    pool: Executor,
     *,
     labels: NDArray[np.int32],
-    frame: _Frame | None = None,
+    frame: Frame | None = None,
     squares: Floats | None = None,
 ) -> Iterator[int]:
     """Write the nearest centroid of each item into `labels`, block by block; yields how many items are done.
@@ -211,7 +234,7 @@ def _assign(
     yield from pool.map(work, range(0, n, step))
 
 
-def _update(sample: Floats, labels: NDArray[np.int32], centroids: Floats, pool: ThreadPoolExecutor) -> Integers:
+def _update(sample: Floats, labels: NDArray[np.int32], centroids: Floats, pool: Executor) -> Integers:
     """Move each centroid to the mean of its items; returns the cells (e,) int64 that have none."""
     rows, offsets = order_by_cell(Partition(labels, len(centroids)))
 
@@ -228,7 +251,7 @@ def _update(sample: Floats, labels: NDArray[np.int32], centroids: Floats, pool: 
     return np.flatnonzero(np.diff(offsets) == 0)
 
 
-def _fill_empty_cells(vectors: NDArray[Any], assignment: NDArray[np.int32], clusters: int, frame: _Frame) -> None:
+def _fill_empty_cells(vectors: NDArray[Any], assignment: NDArray[np.int32], clusters: int, frame: Frame) -> None:
     """Give each empty cell the far part of one of the largest cells, in place, as long as any can be split."""
     whole = np.zeros(clusters, dtype=bool)
     for _ in range(SPLIT_ROUNDS):
@@ -245,7 +268,7 @@ def _fill_empty_cells(vectors: NDArray[Any], assignment: NDArray[np.int32], clus
             whole[donor] = not far.size
 
 
-def _far_part(vectors: NDArray[Any], members: Integers, frame: _Frame) -> Integers:
+def _far_part(vectors: NDArray[Any], members: Integers, frame: Frame) -> Integers:
     """The members nearer to the farthest member than to the mean; none where all members are equal."""
     step = max(256, BLOCK_ELEMENTS // vectors.shape[1])
     blocks = [members[start : start + step] for start in range(0, len(members), step)]

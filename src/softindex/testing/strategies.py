@@ -23,6 +23,11 @@ class Catalogue:
     clusters: int
     log_bias: Floats | None
 
+    def first(self, items: int) -> Catalogue:
+        """Return the same of the first items only."""
+        bias = None if self.log_bias is None else self.log_bias[:items]
+        return Catalogue(self.vectors[:items], min(self.clusters, items), bias)
+
 
 def _vectors(kind: str, n: int, d: int, rng: np.random.Generator) -> NDArray[np.float64]:
     normal = rng.standard_normal((n, d))

@@ -1,0 +1,170 @@
+"""Cut the items in two by 2-means, and the parts again, so that a walk down the tree replaces a scan of all means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from softindex.partition.kmeans import ITERATIONS, Frame, assign, check_clusters, fit_frame, silent, train
+from softindex.records import Branches, Floats, Integers, Partition, Report
+
+__all__ = ["LEAF_ITEMS", "grow"]
+
+LEAF_ITEMS = 1024
+"""Leaves of this size are cut no further, unless a number of clusters is asked for."""
+TRAINING_ITEMS = 1 << 13
+"""Two means settle on far fewer items than a large node has."""
+SHARED_ITEMS = 1 << 16
+"""A node of more items is shared out among the threads block by block; smaller ones are shared out whole."""
+
+
+class _ThisThread(Executor):
+    """Does at once what it is given: a small node is one thread's work."""
+
+    def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], **_: Any) -> Iterator[Any]:
+        """As the built-in."""
+        return map(fn, *iterables)
+
+
+@dataclass(slots=True)
+class _Growing:
+    """The tree so far.  Node i holds the items order[begins[i]:ends[i]]; children[i] is None where it is a leaf."""
+
+    order: Integers
+    begins: list[int] = field(default_factory=lambda: [0])
+    ends: list[int] = field(default_factory=list)
+    children: list[tuple[int, int] | None] = field(default_factory=lambda: [None])
+
+    def members(self, node: int) -> Integers:
+        return self.order[self.begins[node] : self.ends[node]]
+
+    def divide(self, node: int, right: NDArray[np.bool_]) -> tuple[int, int]:
+        """Give the node two children; each keeps its items in their input order.  Returns their numbers."""
+        begin, end, members = self.begins[node], self.ends[node], self.members(node)
+        members[:] = np.concatenate([members[~right], members[right]])
+        middle, left = end - int(np.count_nonzero(right)), len(self.begins)
+        self.begins += [begin, middle]
+        self.ends += [middle, end]
+        self.children += [None, None]
+        self.children[node] = (left, left + 1)
+        return left, left + 1
+
+
+def grow(
+    vectors: NDArray[Any], clusters: int | None, *, seed: int, threads: int, report: Report | None = None
+) -> tuple[Partition, Branches]:
+    """Cut the items in two by 2-means, again and again; the leaves of the tree are the cells of the partition.
+
+    vectors (n, d) float32 or float16, finite, an array or a memmap.  clusters None: until no leaf holds more than 1024
+    items.  Otherwise the largest leaf is cut (the first of equals) until there are so many.  Items that 2-means cannot
+    tell apart are cut in half.  No cell is empty.
+
+    The same seed gives the same tree whatever the number of threads: what is random in the cut of a node depends on
+    the seed and the node's place alone.
+    """
+    n = len(vectors)
+    if clusters is not None:
+        check_clusters(clusters, n)
+    growing = _Growing(np.arange(n), ends=[n])
+    # One OpenMP thread in each of our workers, for the reasons given in k-means.
+    with ThreadPoolExecutor(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
+        _grow(growing, vectors, clusters, seed, pool, report or silent)
+    return _finish(growing)
+
+
+def _grow(
+    growing: _Growing, vectors: NDArray[Any], clusters: int | None, seed: int, pool: ThreadPoolExecutor, tell: Report
+) -> None:
+    n, count = len(vectors), 1
+    smallest = LEAF_ITEMS if clusters is None else 1
+    waiting: list[tuple[int, int, int]] = []  # leaves that may be cut: largest first, then in the order of their items
+
+    def sides(node: int, executor: Executor) -> NDArray[np.bool_]:
+        begin, end = growing.begins[node], growing.ends[node]
+        return _right_side(vectors, growing.members(node), np.random.default_rng([seed, begin, end]), executor)
+
+    def offer(node: int) -> int:
+        size = growing.ends[node] - growing.begins[node]
+        if size <= smallest:
+            return size
+        heappush(waiting, (-size, growing.begins[node], node))
+        return 0
+
+    settled = offer(0)
+    while waiting and (clusters is None or count < clusters):
+        # Without a number of leaves to keep to, all that wait will be cut, in whatever order.
+        nodes = [heappop(waiting)[2] for _ in range(len(waiting) if clusters is None else 1)]
+        small = [node for node in nodes if growing.ends[node] - growing.begins[node] <= SHARED_ITEMS]
+        cuts = dict(zip(small, pool.map(lambda node: sides(node, _ThisThread()), small), strict=True))
+        for node in nodes:
+            right = cuts[node] if node in cuts else sides(node, pool)
+            settled += sum(offer(child) for child in growing.divide(node, right))
+            count += 1
+        tell("splitting", *((settled, n) if clusters is None else (count, clusters)))
+
+
+def _right_side(
+    vectors: NDArray[Any], members: Integers, random: np.random.Generator, executor: Executor
+) -> NDArray[np.bool_]:
+    """Which of the members (m,) go to the right: at least one, and not all."""
+    labels = np.zeros(len(members), dtype=np.int32)
+    if len(members) > 2:
+        size = min(len(members), TRAINING_ITEMS)
+        # In ascending order a memmap is read from front to back.
+        chosen = np.sort(random.choice(len(members), size, replace=False, shuffle=False))
+        frame, sample = fit_frame(vectors[members[chosen]])
+        centroids = train(sample, 2, random, executor, iterations=ITERATIONS, report=silent)
+        _assign_members(vectors, members, centroids, frame, executor, labels)
+    if not 0 < np.count_nonzero(labels) < len(labels):
+        labels[:] = np.arange(len(labels)) >= (len(labels) + 1) // 2
+    return labels.astype(bool)
+
+
+def _assign_members(
+    vectors: NDArray[Any],
+    members: Integers,
+    centroids: Floats,
+    frame: Frame,
+    executor: Executor,
+    labels: NDArray[np.int32],
+) -> None:
+    def work(start: int) -> None:
+        part = slice(start, start + SHARED_ITEMS // 4)
+        for _ in assign(vectors[members[part]], centroids, _ThisThread(), frame=frame, labels=labels[part]):
+            pass
+
+    for _ in executor.map(work, range(0, len(members), SHARED_ITEMS // 4)):
+        pass
+
+
+def _finish(growing: _Growing) -> tuple[Partition, Branches]:
+    """Number nodes and leaves depth first."""
+    leaves = sorted(
+        (growing.begins[node], growing.ends[node]) for node, pair in enumerate(growing.children) if pair is None
+    )
+    assignment = np.empty(len(growing.order), dtype=np.int32)
+    assignment[growing.order] = np.repeat(
+        np.arange(len(leaves), dtype=np.int32), [end - begin for begin, end in leaves]
+    )
+    cells = {begin: cell for cell, (begin, _) in enumerate(leaves)}
+    nodes, waiting = [], [0]
+    while waiting:
+        node = waiting.pop()
+        pair = growing.children[node]
+        if pair is not None:
+            nodes.append(node)
+            waiting += [pair[1], pair[0]]
+    numbers = {node: number for number, node in enumerate(nodes)}
+    below = [child for node in nodes for child in growing.children[node] or ()]
+    children = [numbers[child] if child in numbers else -1 - cells[growing.begins[child]] for child in below]
+    begins = np.array([growing.begins[child] for child in below], dtype=np.int64)
+    ends = np.array([growing.ends[child] for child in below], dtype=np.int64)
+    paired = np.array(children, dtype=np.int64).reshape(-1, 2)
+    return Partition(assignment, len(leaves)), Branches(paired, begins, ends)
