@@ -14,11 +14,12 @@ from softindex.contents import KIND, Contents, describe, from_stored, make_engin
 from softindex.errors import CorruptIndexError, InputError, SoftindexError
 from softindex.ids import id_map
 from softindex.kernels import NativeLaw
-from softindex.laws import LAWS, find_law, law_offset, log_partition_slack
+from softindex.laws import LAWS, TOP_K, check_estimates, find_law, law_offset, log_partition_slack
 from softindex.moments import choose_dispersion, measure
 from softindex.partition import inverse_order, order_by_cell, partition
 from softindex.progress import reporting
 from softindex.records import Doubles, Draws, Estimate, Ids, Integers, Json, TopK
+from softindex.restrictions import Restriction, restrict
 from softindex.store import load as load_stored
 from softindex.store import save as save_stored
 from softindex.vectors import (
@@ -93,24 +94,42 @@ class Index:
         *,
         temperature: float,
         method: str = "sd-2ls",
+        replace: bool = True,
+        exclude: Any = None,
+        top_p: float | None = None,
+        k: int | None = None,
         seed: int | None = None,
         threads: int | None = None,
     ) -> Draws:
-        """Draw n items per query, independently and with replacement, from a law close to the softmax.
+        """Draw n items per query from a law close to the softmax.
 
         queries (b, d) or (d,).  p(i) is proportional to exp(q.x_i / temperature + log_bias_i) for method "exact";
-        "2ls", "s-2ls" and "sd-2ls" estimate the mass of each cluster and draw inside it exactly.
+        "2ls", "s-2ls" and "sd-2ls" estimate the mass of each cluster and draw inside it exactly; "top-k" is the
+        softmax of the k best items (1000 when k is None) and never draws another.
+
+        replace False: n different items, each drawn from the law of those not drawn before it, and log_prob is that
+        of its step.  exclude: ids that are not to be drawn, (m,) for all queries alike or one sequence per query;
+        the law of the others is renormalised.  top_p: only the smallest set of most probable items that reaches
+        this probability, renormalised.
+
         The same seed and query give the same draws, however queries are batched, ordered or spread over threads;
         copies of a query in one call get draws of their own.  seed None: a fresh one, told in the result.
         """
         batch, single = check_queries(queries, self._dim)
         count, heat, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
         law = self._law(method)
+        part = self._part(len(batch), count, method, replace, exclude, top_p, k)
         workers = check_threads(threads)
         positions, log_prob = _empty(len(batch), count, np.int64), _empty(len(batch), count, np.float64)
         scored, error = np.empty(len(batch), np.int64), np.empty(len(batch))
+        results = positions, log_prob, scored, error
         try:
-            self._engine.sample(batch, law, heat, 0, 0.0, key, workers, positions, log_prob, scored, error)
+            if part is None:
+                self._engine.sample(batch, law, heat, 0, 0.0, key, workers, *results)
+            else:
+                left = np.empty(len(batch), np.int64)
+                self._engine.sample_restricted(batch, law, heat, 0, 0.0, part.native, key, workers, *results, left)
+                part.check_nucleus(left, count)
             ids = self._contents.ids.at(positions)
         except _THROWN as thrown:
             raise _explain(thrown, len(batch), count) from thrown
@@ -125,22 +144,30 @@ class Index:
         *,
         temperature: float,
         method: str = "sd-2ls",
+        exclude: Any = None,
+        top_p: float | None = None,
+        k: int | None = None,
         threads: int | None = None,
     ) -> Doubles:
         """Natural log of the probability that one draw returns the id, under the law that `sample` draws from.
 
         queries (b, d) and ids (b, m), or ids (m,) for every query alike; returns (b, m).  One query (d,): ids (m,),
-        returns (m,).
+        returns (m,).  exclude, top_p and k as for `sample`; -inf for an id that cannot be drawn.
         """
         batch, single = check_queries(queries, self._dim)
         heat = check_temperature(temperature)
         law = self._law(method)
+        part = self._part(len(batch), 1, method, True, exclude, top_p, k)
         positions = self._contents.ids.find(ids)
         wanted = _spread(positions, len(batch), single)
         b, m = wanted.shape
         result, workers = _empty(b, m, np.float64), check_threads(threads)
         try:
-            self._engine.log_prob(batch, law, heat, 0, 0.0, wanted, workers, result)
+            if part is None:
+                self._engine.log_prob(batch, law, heat, 0, 0.0, wanted, workers, result)
+            else:
+                left = np.empty(b, np.int64)
+                self._engine.log_prob_restricted(batch, law, heat, 0, 0.0, part.native, wanted, workers, result, left)
         except _THROWN as thrown:
             raise _explain(thrown, b, m) from thrown
         return result.reshape(positions.shape) if single else result
@@ -154,6 +181,7 @@ class Index:
         """
         batch, single = check_queries(queries, self._dim)
         heat = check_temperature(temperature)
+        check_estimates(method)
         law = self._law(method)
         value, workers = np.empty(len(batch)), check_threads(threads)
         try:
@@ -202,6 +230,15 @@ class Index:
         with reporting(progress) as report:
             told = None if report is None else partial(report, "saving")
             save_stored(path, to_stored(self._contents), progress=told)
+
+    def _part(self, b: int, n: int, method: str, replace: Any, exclude: Any, top_p: Any, k: Any) -> Restriction | None:
+        """What b queries may draw n items from; None, and no time lost, where that is the whole law."""
+        if replace is True and exclude is None and top_p is None and k is None and method != TOP_K:
+            return None
+        ids, items = self._contents.ids, len(self)
+        part = restrict(ids, items, b, method=method, replace=replace, exclude=exclude, top_p=top_p, k=k)
+        part.check_possible(n)
+        return part
 
     def _law(self, method: str) -> NativeLaw:
         known = self._laws.get(method) if isinstance(method, str) else None

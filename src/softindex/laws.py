@@ -10,7 +10,7 @@ from softindex.errors import MethodError
 from softindex.kernels import rounding
 from softindex.records import Doubles, Floats, Moments
 
-__all__ = ["LAWS", "Law", "find_law", "law_offset", "log_partition_slack"]
+__all__ = ["LAWS", "METHODS", "TOP_K", "Law", "check_estimates", "find_law", "law_offset", "log_partition_slack"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,33 @@ LAWS: dict[str, Law] = {
 }
 
 
+TOP_K = "top-k"
+"""The softmax of the k best items: a method of `sample` and `log_prob`, but no law over cells."""
+METHODS = (*LAWS, TOP_K)
+
+
 def find_law(method: str, dispersion_kind: str) -> Law:
-    """The law of this name, if an index with this kind of dispersion can serve it."""
+    """The law of this name, if an index with this kind of dispersion can serve it.
+
+    For the k best items the best estimate there is: it tells how much they leave out.
+    """
     law = LAWS.get(method) if isinstance(method, str) else None
+    if law is None and isinstance(method, str) and method == TOP_K:
+        return LAWS["s-2ls" if dispersion_kind == "none" else "sd-2ls"]
     if law is None:
-        raise MethodError(f"there is no method {method!r}; use one of {', '.join(LAWS)}.")
+        raise MethodError(f"there is no method {method!r}; use one of {', '.join(METHODS)}.")
     if law.dispersion and dispersion_kind == "none":
         raise MethodError(
             f"{method} needs the dispersion of the clusters, which this index was built without; "
             "use s-2ls, or build again with dispersion='auto'."
         )
     return law
+
+
+def check_estimates(method: str) -> None:
+    """Refuse a method that estimates no log Z."""
+    if isinstance(method, str) and method == TOP_K:
+        raise MethodError(f"{TOP_K} leaves items out, and so has no log Z of all; use one of {', '.join(LAWS)}.")
 
 
 def law_offset(law: Law, moments: Moments) -> Doubles | None:

@@ -16,10 +16,12 @@ from softindex.records import Floats, Ids, Report, Source
 
 __all__ = [
     "check_count",
+    "check_flag",
     "check_ids",
     "check_log_bias",
     "check_queries",
     "check_seed",
+    "check_share",
     "check_temperature",
     "check_threads",
     "check_vectors",
@@ -296,6 +298,20 @@ def check_temperature(temperature: Any) -> float:
         if low <= value <= high:
             return value
     raise InputError(f"temperature is {_show(temperature)}; expected one number from {low} to {high}.")
+
+
+def check_share(value: Any, name: str) -> float:
+    """Return a part of the whole as a float above 0 and up to 1; name: what the caller calls it."""
+    if isinstance(value, (float, int, np.floating, np.integer)) and not isinstance(value, bool) and 0 < value <= 1:
+        return float(value)
+    raise InputError(f"{name} is {_show(value)}; expected one number above 0 and up to 1.")
+
+
+def check_flag(value: Any, name: str) -> bool:
+    """Return a choice as a bool; name: what the caller calls it."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise InputError(f"{name} is {_show(value)}; expected True or False.")
 
 
 def check_count(value: Any, name: str) -> int:
