@@ -41,6 +41,13 @@ class TestFullDispersion(LawContract):
     build_options: ClassVar = {"dispersion": "full"}
 
 
+class TestTopK(LawContract):
+    """Of catalogues with fewer items than k: the softmax itself."""
+
+    method = "top-k"
+    exact = True
+
+
 def reference_law(index, query, temperature, method):
     """Log-probability of every item in cell order, from the definition."""
     contents, law = index._contents, LAWS[method]
