@@ -9,15 +9,6 @@
 #include "philox.h"
 
 namespace softindex {
-namespace {
-
-// A cell scanned at one query: its weights and prefix sums are in the workspace until the next one is weighed.
-struct ScannedCell {
-  Mass mass;
-  double log_total;  // log of mass.total
-  int64_t begin, count;
-  const float* dots;
-};
 
 ScannedCell weigh_cell(const Kernels& kernels, const View& view, double temperature, int64_t cell, const float* dots,
                        Workspace& workspace) {
@@ -33,7 +24,6 @@ ScannedCell weigh_cell(const Kernels& kernels, const View& view, double temperat
   return scanned;
 }
 
-// log of the probability of the item inside its cell.
 double log_within(const View& view, double temperature, const ScannedCell& scanned, int64_t i) {
   const double bias = view.bias == nullptr ? 0.0 : view.bias[scanned.begin + i];
   const double relative = ((double)scanned.dots[i] - scanned.mass.reference) * (1.0 / temperature) + bias;
@@ -52,7 +42,10 @@ double log_share(double log_mass, const Total& total) {
   return std::min(0.0, (log_mass - total.peak) - total.log_total);
 }
 
-// Draws the items of one query inside the cell it was scanned at.
+int64_t cell_of(const View& view, int64_t position) {
+  return std::upper_bound(view.offsets, view.offsets + view.k + 1, position) - view.offsets - 1;
+}
+
 void pick_items(const Kernels& kernels, const View& view, double temperature, const ScannedCell& scanned,
                 const PendingDraw* begin, const PendingDraw* end, int64_t* positions, double* log_prob,
                 const Workspace& workspace) {
@@ -62,8 +55,6 @@ void pick_items(const Kernels& kernels, const View& view, double temperature, co
     log_prob[next->slot] = next->log_share + log_within(view, temperature, scanned, i);
   }
 }
-
-}  // namespace
 
 void order_by_cell(PendingDraw* begin, PendingDraw* end) {
   std::sort(begin, end, [](const PendingDraw& a, const PendingDraw& b) {
@@ -119,8 +110,7 @@ void locate_items(const View& view, const int64_t* positions, int64_t m, Workspa
   std::vector<PendingDraw>& pending = workspace.pending;
   pending.resize(m);
   for (int64_t j = 0; j < m; ++j) {
-    const int64_t* after = std::upper_bound(view.offsets, view.offsets + view.k + 1, positions[j]);
-    pending[j] = {after - view.offsets - 1, j, 0.0, 0.0};
+    pending[j] = {cell_of(view, positions[j]), j, 0.0, 0.0};
   }
   order_by_cell(pending.data(), pending.data() + m);
 }

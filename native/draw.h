@@ -5,6 +5,34 @@
 
 namespace softindex {
 
+// A cell scanned at one query: its weights and prefix sums are in the workspace until the next one is weighed.
+struct ScannedCell {
+  Mass mass;
+  double log_total;  // log of mass.total
+  int64_t begin, count;
+  const float* dots;
+};
+
+// Weighs the items of a cell by their dot products; one of -infinity has no weight.
+ScannedCell weigh_cell(const Kernels& kernels, const View& view, double temperature, int64_t cell, const float* dots,
+                       Workspace& workspace);
+
+// log of the probability of the item inside its cell.
+double log_within(const View& view, double temperature, const ScannedCell& scanned, int64_t i);
+
+// Weighs the cells by their log masses (k): fills workspace.cell_weights and cell_prefix.
+Total weigh_cells(const Kernels& kernels, const View& view, const double* log_masses, Workspace& workspace);
+
+// log of a cell's share of the law.
+double log_share(double log_mass, const Total& total);
+
+int64_t cell_of(const View& view, int64_t position);
+
+// Draws the items of one query inside the cell it was scanned at.
+void pick_items(const Kernels& kernels, const View& view, double temperature, const ScannedCell& scanned,
+                const PendingDraw* begin, const PendingDraw* end, int64_t* positions, double* log_prob,
+                const Workspace& workspace);
+
 // Chooses the cells of n draws for one query: pending (n), with slots from first_slot on.
 // Returns how many items the chosen cells hold together.
 int64_t choose_cells(const Kernels& kernels, const View& view, const double* log_masses, uint64_t key,

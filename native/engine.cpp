@@ -192,6 +192,33 @@ void Engine::masses(const Law& law, const float* queries, int64_t b, int64_t thr
                  });
 }
 
+void Engine::sample_restricted(const Law& law, const Restrictions& restrictions, const float* queries, int64_t b,
+                               int64_t n, uint64_t seed, int64_t threads, int64_t* positions, double* log_prob,
+                               int64_t* scored, double* error, int64_t* left) {
+  const std::vector<uint64_t> streams = streams_of(queries, b, view_.d);
+  for_each_query(law, queries, b, threads,
+                 [&](int64_t q, int64_t g, const double* log_masses, Workspace& workspace) {
+                   const float* query = &workspace.queries[g * padded(view_.d)];
+                   const Asked asked = {kernels_, view_, law, query, log_masses, workspace.pivots[g], workspace};
+                   const Drawn drawn = sample_part(asked, restrictions.of(q), workspace.probed.error, seed, streams[q], n,
+                                                   positions + q * n, log_prob + q * n);
+                   scored[q] = std::min(view_.n, workspace.probed.scored + drawn.scored);
+                   error[q] = drawn.error;
+                   left[q] = drawn.left;
+                 });
+}
+
+void Engine::log_prob_restricted(const Law& law, const Restrictions& restrictions, const float* queries, int64_t b,
+                                 const int64_t* positions, int64_t m, int64_t threads, double* log_prob,
+                                 int64_t* left) {
+  for_each_query(law, queries, b, threads,
+                 [&](int64_t q, int64_t g, const double* log_masses, Workspace& workspace) {
+                   const float* query = &workspace.queries[g * padded(view_.d)];
+                   const Asked asked = {kernels_, view_, law, query, log_masses, workspace.pivots[g], workspace};
+                   left[q] = log_prob_part(asked, restrictions.of(q), positions + q * m, m, log_prob + q * m);
+                 });
+}
+
 void Engine::log_partition(const Law& law, const float* queries, int64_t b, int64_t threads, double* values) {
   for_each_query(law, queries, b, threads,
                  [&](int64_t q, int64_t g, const double* log_masses, Workspace& workspace) {

@@ -4,9 +4,26 @@
 #include <algorithm>
 #include <cmath>
 
+#include "slate.h"
 #include "workspace.h"
 
 namespace softindex {
+
+// What the queries of a call may draw: the part that all share, and the excluded positions of each, row by row.
+struct Restrictions {
+  Restriction common;
+  const int64_t* offsets = nullptr;   // (rows + 1): row r is positions offsets[r] .. offsets[r + 1], increasing
+  const int64_t* excluded = nullptr;
+  bool shared = true;                 // one row for all queries, or one each
+
+  Restriction of(int64_t query) const {
+    const int64_t row = shared ? 0 : query;
+    Restriction own = common;
+    own.excluded = excluded + offsets[row];
+    own.count = offsets[row + 1] - offsets[row];
+    return own;
+  }
+};
 
 class Engine {
  public:
@@ -35,6 +52,13 @@ class Engine {
   // log_masses (b, k): the log mass the law gives each cell; scored and error (b).
   void masses(const Law& law, const float* queries, int64_t b, int64_t threads, double* log_masses, int64_t* scored,
               double* error);
+  // The same from a part of the law. left (b): how many items a query could draw; where that is none, or fewer than
+  // the n asked for without replacement, its results are not written.
+  void sample_restricted(const Law& law, const Restrictions& restrictions, const float* queries, int64_t b, int64_t n,
+                         uint64_t seed, int64_t threads, int64_t* positions, double* log_prob, int64_t* scored,
+                         double* error, int64_t* left);
+  void log_prob_restricted(const Law& law, const Restrictions& restrictions, const float* queries, int64_t b,
+                           const int64_t* positions, int64_t m, int64_t threads, double* log_prob, int64_t* left);
   // values (b).
   void log_partition(const Law& law, const float* queries, int64_t b, int64_t threads, double* values);
   // positions and scores (b, k); scored (b).

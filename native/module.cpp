@@ -69,6 +69,19 @@ struct BoundLaw {
   }
 };
 
+// What a call may draw, as Python holds it. offsets (rows + 1) and excluded: one row of positions for all queries, or
+// one for each.
+struct BoundRestriction {
+  In<int64_t, 1> offsets, excluded;
+  bool replace;
+  double top_p;
+  int64_t k, probes;
+
+  BoundRestriction(In<int64_t, 1> offsets, In<int64_t, 1> excluded, bool replace, double top_p, int64_t k,
+                   int64_t probes)
+      : offsets(offsets), excluded(excluded), replace(replace), top_p(top_p), k(k), probes(probes) {}
+};
+
 // Keeps the arrays alive that the view points into.
 class BoundEngine {
  public:
@@ -149,13 +162,40 @@ class BoundEngine {
     const int64_t b = check_queries(queries), m = positions.shape(1);
     expect((int64_t)positions.shape(0) == b && (int64_t)log_prob.shape(0) == b && (int64_t)log_prob.shape(1) == m,
            "the result arrays do not fit the queries");
-    // Larger arrays of a mapped file, the positions of ids among them, are not checked when it is loaded.
-    for (int64_t i = 0; i < b * m; ++i)
-      if (positions.data()[i] < 0 || positions.data()[i] >= engine_.view().n)
-        throw std::runtime_error("an id leads to no item");
+    check_positions(positions.data(), b * m);
     const Law law = make_law(bound, temperature, probes, tolerance);
     nb::gil_scoped_release release;
     engine_.log_prob(law, queries.data(), b, positions.data(), m, threads, log_prob.data());
+  }
+
+  void sample_restricted(In<float, 2> queries, const BoundLaw& bound, double temperature, int64_t probes,
+                         double tolerance, const BoundRestriction& restriction, uint64_t seed, int64_t threads,
+                         Out<int64_t, 2> positions, Out<double, 2> log_prob, Out<int64_t, 1> scored,
+                         Out<double, 1> error, Out<int64_t, 1> left) {
+    const int64_t b = check_queries(queries), n = positions.shape(1);
+    expect((int64_t)positions.shape(0) == b && (int64_t)log_prob.shape(0) == b && (int64_t)log_prob.shape(1) == n &&
+               (int64_t)scored.shape(0) == b && (int64_t)error.shape(0) == b && (int64_t)left.shape(0) == b,
+           "the result arrays do not fit the queries");
+    const Law law = make_law(bound, temperature, probes, tolerance);
+    const Restrictions restrictions = make_restrictions(restriction, b);
+    nb::gil_scoped_release release;
+    engine_.sample_restricted(law, restrictions, queries.data(), b, n, seed, threads, positions.data(),
+                              log_prob.data(), scored.data(), error.data(), left.data());
+  }
+
+  void log_prob_restricted(In<float, 2> queries, const BoundLaw& bound, double temperature, int64_t probes,
+                           double tolerance, const BoundRestriction& restriction, In<int64_t, 2> positions,
+                           int64_t threads, Out<double, 2> log_prob, Out<int64_t, 1> left) {
+    const int64_t b = check_queries(queries), m = positions.shape(1);
+    expect((int64_t)positions.shape(0) == b && (int64_t)log_prob.shape(0) == b && (int64_t)log_prob.shape(1) == m &&
+               (int64_t)left.shape(0) == b,
+           "the result arrays do not fit the queries");
+    check_positions(positions.data(), b * m);
+    const Law law = make_law(bound, temperature, probes, tolerance);
+    const Restrictions restrictions = make_restrictions(restriction, b);
+    nb::gil_scoped_release release;
+    engine_.log_prob_restricted(law, restrictions, queries.data(), b, positions.data(), m, threads, log_prob.data(),
+                                left.data());
   }
 
   void log_partition(In<float, 2> queries, const BoundLaw& bound, double temperature, int64_t probes, double tolerance,
@@ -244,6 +284,29 @@ class BoundEngine {
   int64_t check_queries(const In<float, 2>& queries) const {
     expect((int64_t)queries.shape(1) == engine_.view().d && queries.shape(0) >= 1, "queries do not fit the index");
     return queries.shape(0);
+  }
+
+  // Larger arrays of a mapped file, the positions of ids among them, are not checked when it is loaded.
+  void check_positions(const int64_t* positions, int64_t count) const {
+    for (int64_t i = 0; i < count; ++i)
+      if (positions[i] < 0 || positions[i] >= engine_.view().n) throw std::runtime_error("an id leads to no item");
+  }
+
+  Restrictions make_restrictions(const BoundRestriction& bound, int64_t b) const {
+    const int64_t rows = (int64_t)bound.offsets.shape(0) - 1, count = bound.excluded.shape(0);
+    const int64_t *offsets = bound.offsets.data(), *excluded = bound.excluded.data();
+    expect(rows == 1 || rows == b, "exclusions do not fit the queries");
+    expect(offsets[0] == 0 && offsets[rows] == count, "exclusions do not fit their offsets");
+    check_positions(excluded, count);
+    for (int64_t row = 0; row < rows; ++row) {
+      expect(offsets[row] <= offsets[row + 1] && offsets[row + 1] <= count, "offsets of exclusions decrease");
+      for (int64_t i = offsets[row] + 1; i < offsets[row + 1]; ++i)
+        expect(excluded[i - 1] < excluded[i], "excluded positions do not increase");
+    }
+    expect(bound.top_p > 0 && bound.top_p <= 1 && bound.k >= 0 && bound.k <= engine_.view().n,
+           "a restriction leaves nothing");
+    const Restriction common = {nullptr, 0, bound.replace, bound.top_p, bound.k, bound.probes};
+    return {common, offsets, excluded, rows == 1};
   }
 
   Law make_law(const BoundLaw& bound, double temperature, int64_t probes, double tolerance) const {
@@ -373,6 +436,9 @@ NB_MODULE(_native, m) {
   nb::class_<BoundLaw>(m, "Law")
       .def(nb::init<std::optional<In<double, 1>>, bool, const std::string&>(), "offset"_a.none(), "dispersion"_a,
            "kind"_a);
+  nb::class_<BoundRestriction>(m, "Restriction")
+      .def(nb::init<In<int64_t, 1>, In<int64_t, 1>, bool, double, int64_t, int64_t>(), "offsets"_a, "excluded"_a,
+           "replace"_a, "top_p"_a, "k"_a, "probes"_a);
   nb::class_<BoundEngine>(m, "Engine")
       .def(nb::init<In<float, 2>, In<int64_t, 1>, In<float, 2>, In<float, 1>, In<float, 1>,
                     std::optional<In<float, 1>>, std::optional<In<float, 1>>, std::optional<In<int16_t, 2>>,
@@ -388,6 +454,11 @@ NB_MODULE(_native, m) {
            "threads"_a, "positions"_a, "log_prob"_a, "scored"_a, "error"_a)
       .def("log_prob", &BoundEngine::log_prob, "queries"_a, "law"_a, "temperature"_a, "probes"_a, "tolerance"_a,
            "positions"_a, "threads"_a, "log_prob"_a)
+      .def("sample_restricted", &BoundEngine::sample_restricted, "queries"_a, "law"_a, "temperature"_a, "probes"_a,
+           "tolerance"_a, "restriction"_a, "seed"_a, "threads"_a, "positions"_a, "log_prob"_a, "scored"_a, "error"_a,
+           "left"_a)
+      .def("log_prob_restricted", &BoundEngine::log_prob_restricted, "queries"_a, "law"_a, "temperature"_a,
+           "probes"_a, "tolerance"_a, "restriction"_a, "positions"_a, "threads"_a, "log_prob"_a, "left"_a)
       .def("log_partition", &BoundEngine::log_partition, "queries"_a, "law"_a, "temperature"_a, "probes"_a,
            "tolerance"_a, "threads"_a, "values"_a)
       .def("masses", &BoundEngine::masses, "queries"_a, "law"_a, "temperature"_a, "probes"_a, "tolerance"_a,

@@ -66,6 +66,31 @@ def test_sample_prints_one_json_object_per_query_and_repeats_for_a_seed(saved):
     assert all(len(line["ids"]) == len(line["log_prob"]) == 4 for line in lines)
 
 
+def test_sample_from_a_part_of_the_law(saved, tmp_path):
+    (tmp_path / "seen.txt").write_text("".join(f"{row}\n" for row in range(490)))
+    asked = ("sample", saved / "index", saved / "queries.npy", "-t", 0.5, "--json")
+    for arguments, allowed in (
+        (("-n", 10, "--no-replace", "--exclude", tmp_path / "seen.txt"), set(range(490, 500))),
+        (("-n", 490, "--no-replace", "--exclude", "0,1,2,3,4,5,6,7,8,9"), set(range(10, 500))),
+    ):
+        done = run(*asked, *arguments)
+        assert done.returncode == 0, done.stderr
+        assert all(set(json.loads(line)["ids"]) == allowed for line in done.stdout.splitlines())
+    for arguments in (("--top-p", 1e-9), ("--method", "top-k", "-k", 1)):
+        done = run(*asked, "-n", 5, *arguments)
+        assert done.returncode == 0, done.stderr
+        assert all(len(set(json.loads(line)["ids"])) == 1 for line in done.stdout.splitlines())
+
+
+def test_excluded_ids_are_text_where_the_index_has_text(saved, tmp_path):
+    (tmp_path / "ids.txt").write_text("\n".join(f"{row:03d}" for row in range(500)))
+    assert run("build", saved / "vectors.npy", tmp_path / "index", "--ids", tmp_path / "ids.txt").returncode == 0
+    asked = ("sample", tmp_path / "index", saved / "queries.npy", "-t", 0.5, "-n", 498, "--no-replace", "--json")
+    done = run(*asked, "--exclude", "007,123")
+    assert done.returncode == 0, done.stderr
+    assert not {"007", "123"} & set(json.loads(done.stdout.splitlines()[0])["ids"])
+
+
 @pytest.mark.parametrize("line", ["1 2 3 4", "1, 2, 3, 4", "[1, 2, 3, 4]"])
 def test_queries_come_from_standard_input(saved, line):
     done = run("top-k", saved / "index", "-", "-k", 2, "--json", stdin=line + "\n")
@@ -117,6 +142,11 @@ def test_ids_that_only_look_like_numbers_stay_text(saved, tmp_path):
         (("build", "{folder}/vectors.npy", "{folder}/x", "--dispersion=--3"), 3, "dispersion"),
         (("sample", "{index}", "{queries}", "-t", "1", "-n", "2305843009213693952"), 3, "memory"),
         (("demo", "--items", "0"), 3, "items"),
+        (("sample", "{index}", "{queries}", "-t", "1", "--exclude", "1,x"), 3, "exclude"),
+        (("sample", "{index}", "{queries}", "-t", "1", "--exclude", "500"), 3, "500"),
+        (("sample", "{index}", "{queries}", "-t", "1", "--top-p", "2"), 3, "top_p"),
+        (("sample", "{index}", "{queries}", "-t", "1", "-k", "5"), 3, "top-k"),
+        (("sample", "{index}", "{queries}", "-t", "1", "-n", "501", "--no-replace"), 3, "replacement"),
     ],
 )
 def test_an_error_is_one_sentence_on_stderr_and_a_stable_exit_code(saved, arguments, code, sentence):

@@ -70,6 +70,13 @@ class TestSizeCorrectedProbed(LawContract):
     build_options: ClassVar = {"dispersion": "none"}
 
 
+class TestTopK(LawContract):
+    """Of catalogues with fewer items than k: the softmax itself."""
+
+    method = "top-k"
+    exact = True
+
+
 def reference_law(index, query, temperature, method):
     """Log-probability of every item in cell order, from the definition."""
     contents, law = index._contents, LAWS[method]

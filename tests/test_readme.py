@@ -33,6 +33,7 @@ def test_the_api_tour_runs_as_written(tmp_path, monkeypatch):
         "names": names,
         "popularity": rng.random(300).astype(np.float32) + 0.1,
         "queries": vectors[:3],
+        "seen": ["item 1", "item 2"],
         "ids": [["item 1", "item 2"]] * 3,
     }
     exec(code, scope)

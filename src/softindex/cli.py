@@ -22,7 +22,7 @@ from rich.table import Table
 import softindex
 from softindex import demo as demonstration
 from softindex.errors import InputError, MissingDependencyError, StorageError
-from softindex.laws import LAWS
+from softindex.laws import METHODS
 from softindex.progress import reporting
 from softindex.store import read_manifest
 from softindex.store import verify as verify_stored
@@ -42,7 +42,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-Method = Enum("Method", {name: name for name in LAWS}, type=str)  # type: ignore[misc]
+Method = Enum("Method", {name: name for name in METHODS}, type=str)  # type: ignore[misc]
 DEFAULT_METHOD = Method("sd-2ls")
 
 IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="Directory of a saved index.")]
@@ -181,11 +181,15 @@ def build(
         typer.echo(f"{index}: {len(built)} items of {built.dim} dimensions in {built.clusters} clusters")
 
 
-def _read_ids(path: Path) -> list[int] | list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
-        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as a text of ids ({error}); write one id a line.") from error
+
+
+def _read_ids(path: Path) -> list[int] | list[str]:
+    lines = _read_lines(path)
     with contextlib.suppress(ValueError):
         numbers = [int(line) for line in lines]
         # 007 is a name, not a number: only what would be written the same way is taken for one.
@@ -243,13 +247,33 @@ def sample(
     temperature: Temperature,
     n: Annotated[int, typer.Option("-n", help="Draws per query.")] = 1,
     method: Annotated[Method, typer.Option(help="The law to draw from.")] = DEFAULT_METHOD,
+    no_replace: Annotated[bool, typer.Option("--no-replace", help="Draw no item twice for a query.")] = False,
+    exclude: Annotated[
+        str | None,
+        typer.Option(metavar="IDS", help="Ids not to draw, separated by commas, or a text file with one id a line."),
+    ] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Only the most probable items, up to this probability together.")
+    ] = None,
+    k: Annotated[int | None, typer.Option("-k", help="Items of the method top-k; 1000 when left out.")] = None,
     seed: Seed = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw items for each query and tell the log-probability of each draw."""
     loaded, asked = softindex.load(index), np.atleast_2d(_read_queries(queries))
-    draws = loaded.sample(asked, n, temperature=temperature, method=method.value, seed=seed, threads=threads)
+    draws = loaded.sample(
+        asked,
+        n,
+        temperature=temperature,
+        method=method.value,
+        replace=not no_replace,
+        exclude=None if exclude is None else _excluded(exclude, loaded),
+        top_p=top_p,
+        k=k,
+        seed=seed,
+        threads=threads,
+    )
     if as_json:
         told = {"method": draws.method, "seed": draws.seed}
         _print_rows(draws, ("ids", "log_prob", "error", "items_scored"), len(asked), told)
@@ -257,6 +281,28 @@ def sample(
         title = f"{draws.method}, temperature {temperature}, seed {draws.seed}"
         # Adding zero turns -0.0 into 0.0.
         _print_table(title, "log_prob", draws.ids, [[f"{value + 0.0:.4f}" for value in row] for row in draws.log_prob])
+
+
+def _excluded(text: str, index: softindex.Index) -> list[int] | list[str]:
+    """Ids from a file if there is one of this name, and otherwise from the text itself."""
+    path = Path(text)
+    words = _read_lines(path) if _is_file(path) else text.split(",")
+    if index.parameters["ids"] == "strings":
+        return words
+    try:
+        return [int(word) for word in words if word.strip()]
+    except ValueError as error:
+        raise InputError(
+            f"exclude is {text!r}, which is no file and no list of integer ids ({error}); write ids separated by "
+            "commas, or the name of a text file with one id a line."
+        ) from error
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a list of ids may be too long for the name of a file
+        return False
 
 
 @app.command("top-k")

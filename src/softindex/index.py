@@ -17,7 +17,8 @@ from softindex.ids import id_map
 from softindex.kernels import NativeLaw
 from softindex.laws import (
     LAWS,
-    check_estimates_log_z,
+    TOP_K,
+    check_estimates,
     check_probes,
     find_law,
     law_offset,
@@ -28,14 +29,15 @@ from softindex.moments import choose_dispersion, measure, measure_tree
 from softindex.partition import grow, inverse_order, order_by_cell, partition, shuffle_cells
 from softindex.progress import reporting
 from softindex.records import Doubles, Draws, Estimate, Ids, Integers, Json, TopK
+from softindex.restrictions import Restriction, restrict
 from softindex.store import load as load_stored
 from softindex.store import save as save_stored
 from softindex.vectors import (
     check_count,
+    check_flag,
     check_log_bias,
     check_queries,
     check_seed,
-    check_switch,
     check_temperature,
     check_threads,
     check_vectors,
@@ -105,25 +107,47 @@ class Index:
         method: str = "sd-2ls",
         probes: int | None = None,
         tolerance: float | None = None,
+        replace: bool = True,
+        exclude: Any = None,
+        top_p: float | None = None,
+        k: int | None = None,
         seed: int | None = None,
         threads: int | None = None,
     ) -> Draws:
-        """Draw n items per query, independently and with replacement, from a law close to the softmax.
+        """Draw n items per query from a law close to the softmax.
 
         queries (b, d) or (d,).  p(i) is proportional to exp(q.x_i / temperature + log_bias_i) for method "exact";
         "2ls", "s-2ls" and "sd-2ls" estimate the mass of each cluster and draw inside it exactly; "hierarchical",
-        "s-hierarchical" and "sd-hierarchical" find the cluster by a walk down the tree of an index built with one.
+        "s-hierarchical" and "sd-hierarchical" find the cluster by a walk down the tree of an index built with one;
+        "top-k" is the softmax of the k best items (1000 when k is None) and never draws another.
+
+        replace False: n different items, each drawn from the law of those not drawn before it, and log_prob is that
+        of its step.  exclude: ids that are not to be drawn, (m,) for all queries alike or one sequence per query;
+        the law of the others is renormalised.  top_p: only the smallest set of most probable items that reaches
+        this probability, renormalised.
+
         The same seed and query give the same draws, however queries are batched, ordered or spread over threads;
         copies of a query in one call get draws of their own.  seed None: a fresh one, told in the result.
         """
         batch, single = check_queries(queries, self._dim)
         count, heat, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
         law, cells, allowed = self._law(method, probes, tolerance)
+        part = self._part(
+            len(batch), count, method=method, probes=cells, replace=replace, exclude=exclude, top_p=top_p, k=k
+        )
         workers = check_threads(threads)
         positions, log_prob = _empty(len(batch), count, np.int64), _empty(len(batch), count, np.float64)
         scored, error = np.empty(len(batch), np.int64), np.empty(len(batch))
+        results = positions, log_prob, scored, error
         try:
-            self._engine.sample(batch, law, heat, cells, allowed, key, workers, positions, log_prob, scored, error)
+            if part is None:
+                self._engine.sample(batch, law, heat, cells, allowed, key, workers, *results)
+            else:
+                left = np.empty(len(batch), np.int64)
+                self._engine.sample_restricted(
+                    batch, law, heat, cells, allowed, part.native, key, workers, *results, left
+                )
+                part.check_nucleus(left, count)
             ids = self._contents.ids.at(positions)
         except _THROWN as thrown:
             raise _explain(thrown, len(batch), count) from thrown
@@ -140,22 +164,32 @@ class Index:
         method: str = "sd-2ls",
         probes: int | None = None,
         tolerance: float | None = None,
+        exclude: Any = None,
+        top_p: float | None = None,
+        k: int | None = None,
         threads: int | None = None,
     ) -> Doubles:
         """Natural log of the probability that one draw returns the id, under the law that `sample` draws from.
 
         queries (b, d) and ids (b, m), or ids (m,) for every query alike; returns (b, m).  One query (d,): ids (m,),
-        returns (m,).
+        returns (m,).  exclude, top_p and k as for `sample`; -inf for an id that cannot be drawn.
         """
         batch, single = check_queries(queries, self._dim)
         heat = check_temperature(temperature)
         law, cells, allowed = self._law(method, probes, tolerance)
+        part = self._part(len(batch), 1, method=method, probes=cells, replace=True, exclude=exclude, top_p=top_p, k=k)
         positions = self._contents.ids.find(ids)
         wanted = _spread(positions, len(batch), single)
         b, m = wanted.shape
         result, workers = _empty(b, m, np.float64), check_threads(threads)
         try:
-            self._engine.log_prob(batch, law, heat, cells, allowed, wanted, workers, result)
+            if part is None:
+                self._engine.log_prob(batch, law, heat, cells, allowed, wanted, workers, result)
+            else:
+                left = np.empty(b, np.int64)
+                self._engine.log_prob_restricted(
+                    batch, law, heat, cells, allowed, part.native, wanted, workers, result, left
+                )
         except _THROWN as thrown:
             raise _explain(thrown, b, m) from thrown
         return result.reshape(positions.shape) if single else result
@@ -178,7 +212,7 @@ class Index:
         batch, single = check_queries(queries, self._dim)
         heat = check_temperature(temperature)
         law, cells, allowed = self._law(method, probes, tolerance)
-        check_estimates_log_z(LAWS[method])
+        check_estimates(method)
         value, workers = np.empty(len(batch)), check_threads(threads)
         try:
             self._engine.log_partition(batch, law, heat, cells, allowed, workers, value)
@@ -227,6 +261,17 @@ class Index:
             told = None if report is None else partial(report, "saving")
             save_stored(path, to_stored(self._contents), progress=told)
 
+    def _part(
+        self, b: int, n: int, *, method: str, probes: int, replace: Any, exclude: Any, top_p: Any, k: Any
+    ) -> Restriction | None:
+        """What b queries may draw n items from; None, and no time lost, where that is the whole law."""
+        if replace is True and exclude is None and top_p is None and k is None and method != TOP_K:
+            return None
+        ids, items = self._contents.ids, len(self)
+        part = restrict(ids, items, b, method=method, probes=probes, replace=replace, exclude=exclude, top_p=top_p, k=k)
+        part.check_possible(n)
+        return None if part.empty else part
+
     def _law(self, method: str, probes: int | None, tolerance: float | None) -> tuple[NativeLaw, int, float]:
         known = self._laws.get(method) if isinstance(method, str) else None
         if known is None:
@@ -234,7 +279,7 @@ class Index:
             law = find_law(method, moments.dispersion.kind, tree is not None)
             offset = law_offset(law, moments) if tree is None or law.kind != "tree" else tree_offset(law, tree)
             known = self._laws[method] = NativeLaw(offset, law.dispersion, law.kind)
-        return known, *check_probes(probes, tolerance, LAWS[method], self.clusters)
+        return known, *check_probes(probes, tolerance, method, self.clusters)
 
 
 def _empty(b: int, m: int, dtype: type[Any]) -> NDArray[Any]:
@@ -300,7 +345,7 @@ def build(
     source = read(vectors, ids=ids)
     n, d = source.vectors.shape
     asked_cells = None if clusters is None else check_count(clusters, "clusters")
-    with_tree = check_switch(tree, "tree")
+    with_tree = check_flag(tree, "tree")
     form = choose_dispersion(dispersion, d)
     bias = check_log_bias(log_bias, n)
     check_vectors(source.vectors)

@@ -15,10 +15,12 @@ __all__ = [
     "ADAPTIVE",
     "FLAT_METHODS",
     "LAWS",
+    "METHODS",
     "TOLERANCE",
+    "TOP_K",
     "TREE_METHODS",
     "Law",
-    "check_estimates_log_z",
+    "check_estimates",
     "check_probes",
     "check_tolerance",
     "find_law",
@@ -71,11 +73,21 @@ FLAT_METHODS = tuple(law.name for law in LAWS.values() if law.kind != "tree")
 """Those that every index serves (if it keeps the dispersion they need)."""
 
 
+TOP_K = "top-k"
+"""The softmax of the k best items: a method of `sample` and `log_prob`, but no law over cells."""
+METHODS = (*LAWS, TOP_K)
+
+
 def find_law(method: str, dispersion_kind: str, has_tree: bool) -> Law:
-    """The law of this name, if an index with this kind of dispersion, and with a tree or not, can serve it."""
+    """The law of this name, if an index with this kind of dispersion, and with a tree or not, can serve it.
+
+    For the k best items the best estimate there is: it tells how much they leave out.
+    """
     law = LAWS.get(method) if isinstance(method, str) else None
+    if law is None and isinstance(method, str) and method == TOP_K:
+        return LAWS["s-2ls" if dispersion_kind == "none" else "sd-2ls"]
     if law is None:
-        raise MethodError(f"there is no method {method!r}; use one of {', '.join(LAWS)}.")
+        raise MethodError(f"there is no method {method!r}; use one of {', '.join(METHODS)}.")
     if law.kind == "tree" and not has_tree:
         raise MethodError(
             f"{method} needs a tree over the clusters, which this index was built without; "
@@ -89,25 +101,27 @@ def find_law(method: str, dispersion_kind: str, has_tree: bool) -> Law:
     return law
 
 
-def check_probes(probes: Any, tolerance: Any, law: Law, clusters: int) -> tuple[int, float]:
+def check_probes(probes: Any, tolerance: Any, method: str, clusters: int) -> tuple[int, float]:
     """Return the number of cells to scan before drawing (ADAPTIVE where None) and the tolerance, for the kernels.
 
-    A law that estimates nothing has nothing to probe: None and 0 mean the same to it.
+    A law that estimates nothing has nothing to probe: None and 0 mean the same to it.  The k best items cannot be
+    looked for in no cell at all.
     """
     error = TOLERANCE if tolerance is None else check_tolerance(tolerance)
-    if law.kind != "estimated":
+    if method != TOP_K and LAWS[method].kind != "estimated":
         if probes is None or (type(probes) is int and probes == 0):
             return 0, error
         raise InputError(
-            f"probes is {probes!r} but {law.name} takes none, as its masses are not estimated; leave probes out."
+            f"probes is {probes!r} but {method} takes none, as its masses are not estimated; leave probes out."
         )
     if probes is None:
         return ADAPTIVE, error
-    if isinstance(probes, (int, np.integer)) and not isinstance(probes, bool) and 0 <= probes <= clusters:
+    least, meaning = (1, "") if method == TOP_K else (0, " (the published law)")
+    if isinstance(probes, (int, np.integer)) and not isinstance(probes, bool) and least <= probes <= clusters:
         return int(probes), error
     raise InputError(
-        f"probes is {probes!r}; expected an integer from 0 (the published law) to the number of clusters, {clusters}, "
-        "or None to probe until the error is within the tolerance."
+        f"probes is {probes!r}; expected an integer from {least}{meaning} to the number of clusters, {clusters}, "
+        "or None to scan as many as the answer needs."
     )
 
 
@@ -120,12 +134,17 @@ def check_tolerance(tolerance: Any) -> float:
     raise InputError(f"tolerance is {tolerance!r}; expected a number above 0, such as {TOLERANCE}.")
 
 
-def check_estimates_log_z(law: Law) -> None:
-    """MethodError for a law that gives shares but no masses."""
-    if law.kind == "tree":
+def check_estimates(method: str) -> None:
+    """Refuse a method that estimates no log Z."""
+    law = LAWS.get(method) if isinstance(method, str) else None
+    if law is not None and law.kind == "tree":
         raise MethodError(
-            f"{law.name} chooses between parts of a tree and does not estimate log Z; "
+            f"{method} chooses between parts of a tree and does not estimate log Z; "
             f"use one of {', '.join(FLAT_METHODS)}."
+        )
+    if isinstance(method, str) and method == TOP_K:
+        raise MethodError(
+            f"{TOP_K} leaves items out, and so has no log Z of all; use one of {', '.join(FLAT_METHODS)}."
         )
 
 

@@ -141,9 +141,10 @@ class Draws(NamedTuple):
     ids: Ids
     """(b, n) the drawn ids."""
     log_prob: Doubles
-    """(b, n) natural log of the probability with which one draw returns this id."""
+    """(b, n) natural log of the probability with which this draw returns this id."""
     error: Doubles | float
-    """(b,) estimated total variation to the exact softmax: 0 for exact, NaN where the law states none."""
+    """(b,) estimated total variation to the exact softmax of what may be drawn: 0 for exact, NaN where the law states
+    none, and for top-k the mass that it leaves out."""
     items_scored: Integers | int
     """(b,) items whose score was computed."""
     method: str

@@ -16,11 +16,12 @@ from softindex.records import Floats, Ids, Report, Source
 
 __all__ = [
     "check_count",
+    "check_flag",
     "check_ids",
     "check_log_bias",
     "check_queries",
     "check_seed",
-    "check_switch",
+    "check_share",
     "check_temperature",
     "check_threads",
     "check_vectors",
@@ -299,6 +300,20 @@ def check_temperature(temperature: Any) -> float:
     raise InputError(f"temperature is {_show(temperature)}; expected one number from {low} to {high}.")
 
 
+def check_share(value: Any, name: str) -> float:
+    """Return a part of the whole as a float above 0 and up to 1; name: what the caller calls it."""
+    if isinstance(value, (float, int, np.floating, np.integer)) and not isinstance(value, bool) and 0 < value <= 1:
+        return float(value)
+    raise InputError(f"{name} is {_show(value)}; expected one number above 0 and up to 1.")
+
+
+def check_flag(value: Any, name: str) -> bool:
+    """Return a choice as a bool; name: what the caller calls it."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise InputError(f"{name} is {_show(value)}; expected True or False.")
+
+
 def check_count(value: Any, name: str) -> int:
     """Return a number of things as an int; name: what the caller calls it."""
     return _check_integer(value, name, 1, MAX_COUNT)
@@ -307,13 +322,6 @@ def check_count(value: Any, name: str) -> int:
 def check_seed(seed: Any) -> int:
     """Return the seed as an int in [0, 2**64); None draws a fresh one."""
     return _fresh.getrandbits(64) if seed is None else _check_integer(seed, "seed", 0, 2**64 - 1)
-
-
-def check_switch(value: Any, name: str) -> bool:
-    """Return what is on or off as a bool; name: what the caller calls it."""
-    if isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    raise InputError(f"{name} is {_show(value)}; expected True or False.")
 
 
 def check_threads(threads: Any) -> int:

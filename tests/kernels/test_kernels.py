@@ -124,6 +124,24 @@ def test_a_weight_too_small_for_float32_is_zero(target):
 
 
 @every_target
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("n", [1, 5, 16, 64, 200])
+def test_an_item_that_is_gone_weighs_nothing_and_those_left_lose_no_digits(target, biased, n):
+    """A dot product of -inf stands for it, be it the dominating one, the first or a whole vector of lanes."""
+    dots, bias = normal(n, 3), normal(n, 4, 5.0) if biased else None
+    padded = np.concatenate([np.full(33, -np.inf, np.float32), dots, np.full(40, -np.inf, np.float32)])
+    padded_bias = None if bias is None else np.concatenate([np.full(33, 80, np.float32), bias, np.full(40, 80.0)])
+    padded_bias = None if padded_bias is None else padded_bias.astype(np.float32)
+    weights, _, total = weigh(padded, 0.01, padded_bias, target)
+    alone, _, total_alone = weigh(dots, 0.01, bias, target)
+    np.testing.assert_array_equal(weights[33 : 33 + n], alone)
+    assert weights.sum() == pytest.approx(alone.sum(), rel=1e-6)
+    assert (weights[:33] == 0).all()
+    assert (weights[33 + n :] == 0).all()
+    assert total == pytest.approx(total_alone, abs=1e-6)
+
+
+@every_target
 def test_masses_of_cells_are_weighed_and_an_empty_cell_weighs_nothing(target):
     masses = np.concatenate([np.random.default_rng(0).normal(1e6, 5.0, 200), [-np.inf, -np.inf]])
     weights, prefix = np.empty(202, np.float32), np.empty(4)

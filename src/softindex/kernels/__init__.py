@@ -6,10 +6,11 @@ import os
 
 from softindex.kernels import _native
 
-__all__ = ["Engine", "NativeLaw", "hash_strings", "preferred_target", "rounding"]
+__all__ = ["Engine", "NativeLaw", "NativeRestriction", "hash_strings", "preferred_target", "rounding"]
 
 Engine = _native.Engine
 NativeLaw = _native.Law
+NativeRestriction = _native.Restriction
 hash_strings = _native.hash_strings
 rounding = _native.rounding
 

@@ -9,6 +9,17 @@ LANES: int
 class Law:
     def __init__(self, offset: NDArray[np.float64] | None, dispersion: bool, kind: str) -> None: ...
 
+class Restriction:
+    def __init__(
+        self,
+        offsets: NDArray[np.int64],
+        excluded: NDArray[np.int64],
+        replace: bool,
+        top_p: float,
+        k: int,
+        probes: int,
+    ) -> None: ...
+
 class Engine:
     def __init__(
         self,
@@ -66,6 +77,35 @@ class Engine:
         positions: NDArray[np.int64],
         threads: int,
         log_prob: NDArray[np.float64],
+    ) -> None: ...
+    def sample_restricted(
+        self,
+        queries: NDArray[np.float32],
+        law: Law,
+        temperature: float,
+        probes: int,
+        tolerance: float,
+        restriction: Restriction,
+        seed: int,
+        threads: int,
+        positions: NDArray[np.int64],
+        log_prob: NDArray[np.float64],
+        scored: NDArray[np.int64],
+        error: NDArray[np.float64],
+        left: NDArray[np.int64],
+    ) -> None: ...
+    def log_prob_restricted(
+        self,
+        queries: NDArray[np.float32],
+        law: Law,
+        temperature: float,
+        probes: int,
+        tolerance: float,
+        restriction: Restriction,
+        positions: NDArray[np.int64],
+        threads: int,
+        log_prob: NDArray[np.float64],
+        left: NDArray[np.int64],
     ) -> None: ...
     def log_partition(
         self,

@@ -179,3 +179,29 @@ def law_log_prob(log_masses: NDArray[Any], true_masses: NDArray[Any], item_logit
 def top_k(scores: NDArray[Any], k: int) -> NDArray[np.int64]:
     """Positions of the k largest of scores (n,), best first, equal scores in the order of positions."""
     return np.argsort(-scores.astype(np.float64), kind="stable")[:k].astype(np.int64)
+
+
+def conditional_law(log_prob: NDArray[Any], excluded: NDArray[Any]) -> Doubles:
+    """The law (n,) given that none of the excluded positions is drawn: -inf there, renormalised elsewhere."""
+    left = log_prob.astype(np.float64)
+    left[np.asarray(excluded, np.int64)] = -np.inf
+    return left - log_sum_exp(left)
+
+
+def sequential_law(log_prob: NDArray[Any], drawn: NDArray[Any]) -> Doubles:
+    """Log-probability of each step when the positions drawn (m,) come out in this order, without replacement."""
+    return np.array([conditional_law(log_prob, drawn[:step])[position] for step, position in enumerate(drawn)])
+
+
+def nucleus(log_prob: NDArray[Any], top_p: float) -> Doubles:
+    """The law (n,) of the fewest items that reach top_p, most probable first and ties in order of positions."""
+    order = np.argsort(-log_prob.astype(np.float64), kind="stable")
+    reached = np.cumsum(np.exp(log_prob[order]))
+    # Sums that should meet top_p may miss it by their rounding.
+    held = int(np.searchsorted(reached, top_p * (1 - 1e-12))) + 1
+    return conditional_law(log_prob, order[held:])
+
+
+def top_k_law(logits: NDArray[Any], k: int) -> Doubles:
+    """The softmax of the k largest of logits (n,), ties in order of positions: -inf elsewhere."""
+    return conditional_law(logits, np.argsort(-logits.astype(np.float64), kind="stable")[k:])

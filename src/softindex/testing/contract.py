@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import softindex
+from softindex.kernels.reference import conditional_law, sequential_law
 from softindex.records import Doubles, Floats
 from softindex.testing.statistics import chi_square_score
 from softindex.testing.strategies import Catalogue, catalogues, queries, temperatures
@@ -177,6 +178,62 @@ class LawContract:
         np.testing.assert_array_equal(whole.ids, split)
         np.testing.assert_array_equal(whole.ids, alone)
         np.testing.assert_array_equal(self.draw(index, asked, 8, seed=7).ids[:, :3], whole.ids)
+
+    @quick
+    @given(st.data())
+    def test_exclusion_renormalises_the_law_of_the_others(self, data: st.DataObject) -> None:
+        index = self.build(data.draw(catalogues()))
+        query, temperature = data.draw(queries(index.dim, count=1))[0], data.draw(temperatures())
+        # Duplicates are fine; one item is always left.
+        gone = np.array(data.draw(st.lists(st.integers(0, len(index) - 1), max_size=40)), np.int64)
+        gone = gone[gone != data.draw(st.integers(0, len(index) - 1))]
+        law = self.law(index, query, temperature)
+        part = self._law_of(index, query, temperature, exclude=gone)
+        truth = conditional_law(law, gone)
+        np.testing.assert_array_equal(np.isneginf(part), np.isneginf(truth))
+        np.testing.assert_allclose(part, truth, rtol=1e-6, atol=1e-5)
+        draws = self.draw(index, query, 20, temperature=temperature, exclude=gone)
+        assert not np.isin(draws.ids, gone).any()
+        np.testing.assert_array_equal(draws.log_prob, part[draws.ids])
+
+    @quick
+    @given(st.data())
+    def test_without_replacement_items_differ_and_each_step_is_the_law_of_what_is_left(
+        self, data: st.DataObject
+    ) -> None:
+        index = self.build(data.draw(catalogues()))
+        query, temperature = data.draw(queries(index.dim, count=1))[0], data.draw(temperatures())
+        n = data.draw(st.sampled_from((1, min(5, len(index)), len(index))))
+        draws = self.draw(index, query, n, temperature=temperature, replace=False, seed=3)
+        assert len(np.unique(draws.ids)) == n
+        law = self.law(index, query, temperature)
+        # The differences of very small probabilities are known to the digits that their logs have.
+        slack = 1e-5 + 1e-15 * float(np.abs(law).max())
+        np.testing.assert_allclose(draws.log_prob, sequential_law(law, draws.ids), rtol=1e-6, atol=slack)
+        fewer = self.draw(index, query, (n + 1) // 2, temperature=temperature, replace=False, seed=3)
+        np.testing.assert_array_equal(draws.ids[: len(fewer.ids)], fewer.ids)
+
+    @quick
+    @given(st.data())
+    def test_a_nucleus_is_the_fewest_most_probable_items_that_reach_top_p(self, data: st.DataObject) -> None:
+        index = self.build(data.draw(catalogues()))
+        query, temperature = data.draw(queries(index.dim, count=1))[0], data.draw(temperatures())
+        top_p = data.draw(st.sampled_from((1e-9, 0.3, 0.5, 0.9, 0.999)))
+        law = self.law(index, query, temperature)
+        part = self._law_of(index, query, temperature, top_p=top_p)
+        held = np.isfinite(part)
+        assert np.exp(part).sum() == pytest.approx(1.0, abs=1e-5)
+        assert np.exp(law[held]).sum() >= top_p - 1e-5
+        assert np.exp(law[held]).sum() - np.exp(law[held].min()) < top_p + 1e-5
+        assert held.all() or law[held].min() >= law[~held].max() - 1e-6 * abs(law[~held].max())
+        np.testing.assert_allclose(part[held], conditional_law(law, np.flatnonzero(~held))[held], rtol=1e-6, atol=1e-5)
+        draws = self.draw(index, query, 20, temperature=temperature, top_p=top_p)
+        np.testing.assert_array_equal(draws.log_prob, part[draws.ids])
+        assert np.isfinite(draws.log_prob).all()
+
+    def _law_of(self, index: softindex.Index, query: Floats, temperature: float, **part: Any) -> Doubles:
+        every, asked = np.arange(len(index)), {"method": self.method, **self.options, **part}
+        return index.log_prob(query, every, temperature=temperature, **asked)
 
     def test_a_saved_index_gives_identical_draws_for_the_same_seed(self) -> None:
         index = self.build(self._catalogue())

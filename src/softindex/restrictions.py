@@ -1,0 +1,134 @@
+"""Turn what a call may draw into what the engine takes, and tell when that is too little."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from softindex.errors import InputError
+from softindex.ids import IdMap
+from softindex.kernels import NativeRestriction
+from softindex.laws import TOP_K
+from softindex.records import Integers
+from softindex.vectors import check_count, check_flag, check_share
+
+__all__ = ["DEFAULT_K", "Restriction", "restrict"]
+
+DEFAULT_K = 1000
+"""Items of the top-k law, as in the paper that the laws are from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """The part of a law that the queries of one call draw from."""
+
+    native: NativeRestriction
+    replace: bool
+    possible: Integers
+    """(b,) items that a query may draw at most."""
+    empty: bool
+    """Nothing is restricted after all."""
+
+    def check_possible(self, n: int) -> None:
+        """Refuse n draws that some query cannot have, whatever the law."""
+        row = self._first_short(self.possible, n)
+        if row is not None and self.possible[row] == 0:
+            raise InputError(f"exclude leaves nothing to draw for query {row}; leave at least one item.")
+        if row is not None:
+            raise InputError(
+                f"n is {n} but there are {self.possible[row]} items to draw without replacement for query {row}; "
+                "ask for at most that many."
+            )
+
+    def check_nucleus(self, left: Integers, n: int) -> None:
+        """Refuse n draws that some query could not have: left (b,) items were in its nucleus."""
+        row = self._first_short(left, n)
+        if row is not None:
+            raise InputError(
+                f"n is {n} but the nucleus of query {row} holds {left[row]} items to draw without replacement; ask "
+                "for at most that many, or raise top_p."
+            )
+
+    def _first_short(self, left: Integers, n: int) -> int | None:
+        short = np.flatnonzero(left < (1 if self.replace else n))
+        return int(short[0]) if len(short) else None
+
+
+def restrict(
+    ids: IdMap, items: int, b: int, *, method: str, probes: int, replace: Any, exclude: Any, top_p: Any, k: Any
+) -> Restriction:
+    """Judge the options of a call for b queries of an index of so many items; probes: as the kernels take it."""
+    kept = check_flag(replace, "replace")
+    share = 1.0 if top_p is None else check_share(top_p, "top_p")
+    if k is not None and method != TOP_K:
+        raise InputError(f"k is for method {TOP_K!r} only, but the method is {method!r}; leave k out.")
+    best = 0
+    if method == TOP_K:
+        best = min(items, DEFAULT_K if k is None else check_count(k, "k"))
+    offsets, excluded = _exclusions(ids, exclude, b)
+    left = np.broadcast_to(items - np.diff(offsets), b)
+    possible = np.minimum(left, best) if best else left
+    empty = kept and share == 1.0 and not best and len(excluded) == 0
+    return Restriction(NativeRestriction(offsets, excluded, kept, share, best, probes), kept, possible, empty)
+
+
+def _exclusions(ids: IdMap, exclude: Any, b: int) -> tuple[Integers, Integers]:
+    """Offsets (rows + 1,) and positions, increasing in each row: one row for all queries, or one for each."""
+    rows = _rows(exclude, b)
+    if len(rows) == 1:
+        found = [np.unique(_find(ids, rows[0]))]
+    else:
+        # One search for all rows: each would cost more than the draws.
+        ends = np.cumsum([len(row) for row in rows])
+        found = [np.unique(part) for part in np.split(_find(ids, _join(rows)), ends[:-1])]
+    offsets = np.concatenate([[0], np.cumsum([len(part) for part in found])]).astype(np.int64)
+    return offsets, np.ascontiguousarray(np.concatenate(found), np.int64)
+
+
+def _join(rows: list[Any]) -> Any:
+    held = [row for row in rows if len(row)]
+    types = {row.dtype if isinstance(row, np.ndarray) else None for row in held}
+    if len(types) == 1 and None not in types:
+        return np.concatenate(held)
+    return [identity for row in held for identity in row]
+
+
+def _find(ids: IdMap, wanted: Any) -> Integers:
+    if len(wanted) == 0:
+        return np.empty(0, np.int64)
+    found = ids.find(wanted)
+    if found.ndim != 1:
+        raise InputError("exclude is nested too deeply; pass ids for all queries alike, or one sequence per query.")
+    return found
+
+
+def _rows(exclude: Any, b: int) -> list[Any]:
+    """The sequences of excluded ids: one that all queries share, or one for each."""
+    if exclude is None:
+        return [()]
+    if not _is_sequence(exclude):
+        raise InputError(
+            "exclude is neither ids for all queries alike nor one sequence of ids per query; pass a list or an array."
+        )
+    parts = exclude if isinstance(exclude, np.ndarray) else list(exclude)
+    nested = parts.ndim > 1 if isinstance(parts, np.ndarray) and parts.dtype != object else _any_sequence(parts)
+    if not nested:
+        return [parts]
+    if len(parts) != b or not all(_is_sequence(part) for part in parts):
+        raise InputError(
+            f"exclude has {len(parts)} entries for {b} queries; pass ids for all queries alike, or one sequence of "
+            "ids per query."
+        )
+    return [part if isinstance(part, np.ndarray) else list(part) for part in parts]
+
+
+def _any_sequence(parts: Any) -> bool:
+    return any(_is_sequence(part) for part in parts)
+
+
+def _is_sequence(value: Any) -> bool:
+    if isinstance(value, (str, bytes)):
+        return False
+    return value.ndim > 0 if hasattr(value, "ndim") else hasattr(value, "__len__") and hasattr(value, "__iter__")
