@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "codes.h"
+#include "certified.h"
 #include "draw.h"
 #include "hash.h"
 #include "masses.h"
@@ -179,6 +180,59 @@ void Engine::log_prob(const Law& law, const float* queries, int64_t b, const int
                    log_probabilities(kernels_, view_, law, query, log_masses, positions + q * m, m, log_prob + q * m,
                                      workspace);
                  });
+}
+
+// per_query(query number, what is estimated of it), on several threads.
+template <class PerQuery>
+void Engine::for_each_certified(const Law& law, const float* queries, int64_t b, int64_t threads,
+                                const PerQuery& per_query) {
+  for_each_group(queries, b, worthwhile_threads(b, threads), [&](int64_t begin, int64_t count, Workspace& workspace) {
+    cell_masses(kernels_, view_, law, count, workspace);
+    for (int64_t g = 0; g < count; ++g)
+      per_query(begin + g, CertifiedQuery{kernels_, view_, law, g, &workspace.log_masses[g * view_.k], workspace});
+  });
+}
+
+void Engine::sample_certified(const Law& law, const float* queries, int64_t b, int64_t n, uint64_t seed,
+                              int64_t threads, int64_t* positions, double* log_prob, double* low, double* high,
+                              int64_t* scored) {
+  if (!worth_bounding(view_)) return sample_exactly(law, queries, b, n, seed, threads, positions, log_prob, low, high, scored);
+  const std::vector<uint64_t> streams = streams_of(queries, b, view_.d);
+  for_each_certified(law, queries, b, threads, [&](int64_t q, const CertifiedQuery& query) {
+    scored[q] = softindex::sample_certified(query, seed, streams[q], n, positions + q * n, log_prob + q * n,
+                                            low + q * n, high + q * n);
+  });
+}
+
+// Where bounds would cost more than they save, everything is scanned, and only rounding is left to allow for.
+void Engine::sample_exactly(const Law& law, const float* queries, int64_t b, int64_t n, uint64_t seed, int64_t threads,
+                            int64_t* positions, double* log_prob, double* low, double* high, int64_t* scored) {
+  Law all = law;
+  all.kind = Kind::exhaustive;
+  all.probes = 0;
+  std::vector<double> error(b);
+  sample(all, queries, b, n, seed, threads, positions, log_prob, scored, error.data());
+  const double longest = *std::max_element(view_.norm_max, view_.norm_max + view_.k);
+  for (int64_t q = 0; q < b; ++q) {
+    const double slack = 2 * scan_error(view_, law, std::sqrt(squared_norm(queries + q * view_.d, view_.d)), longest);
+    for (int64_t j = q * n; j < (q + 1) * n; ++j) {
+      low[j] = log_prob[j] - slack;
+      high[j] = std::min(0.0, log_prob[j] + slack);
+    }
+  }
+}
+
+void Engine::bracket_log_partition(const Law& law, const float* queries, int64_t b, double confidence, uint64_t seed,
+                                   int64_t threads, double* values, double* low, double* high, int64_t* scored) {
+  const std::vector<uint64_t> streams = streams_of(queries, b, view_.d);
+  for_each_certified(law, queries, b, threads, [&](int64_t q, const CertifiedQuery& query) {
+    const Bracket found = confidence < 1 ? estimate_log_partition(query, confidence, seed, streams[q])
+                                         : prove_log_partition(query);
+    values[q] = found.value;
+    low[q] = found.low;
+    high[q] = found.high;
+    scored[q] = std::min(view_.n, found.scored);
+  });
 }
 
 void Engine::masses(const Law& law, const float* queries, int64_t b, int64_t threads, double* log_masses,

@@ -37,6 +37,12 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   const View& view() const { return view_; }
+  // Once, before the first query. min_cosine and excess may be null.
+  void attach_bounds(const float* norm_min, const float* min_cosine, const float* excess) {
+    view_.norm_min = norm_min;
+    view_.min_cosine = min_cosine;
+    view_.excess = excess;
+  }
   // The cells become the leaves of this tree. Before the first query only: workspaces are made for it.
   void attach_tree(const Tree* tree) { view_.tree = tree; }
 
@@ -49,6 +55,12 @@ class Engine {
   // positions and log_prob (b, m).
   void log_prob(const Law& law, const float* queries, int64_t b, const int64_t* positions, int64_t m,
                 int64_t threads, double* log_prob);
+  // The same, provably from the softmax itself: log_prob (b, n) lies between low and high (b, n).
+  void sample_certified(const Law& law, const float* queries, int64_t b, int64_t n, uint64_t seed, int64_t threads,
+                        int64_t* positions, double* log_prob, double* low, double* high, int64_t* scored);
+  // values between low and high (b): for certain if confidence is 1, else with that probability over the seed.
+  void bracket_log_partition(const Law& law, const float* queries, int64_t b, double confidence, uint64_t seed,
+                             int64_t threads, double* values, double* low, double* high, int64_t* scored);
   // log_masses (b, k): the log mass the law gives each cell; scored and error (b).
   void masses(const Law& law, const float* queries, int64_t b, int64_t threads, double* log_masses, int64_t* scored,
               double* error);
@@ -68,6 +80,10 @@ class Engine {
   double coded_scores(const float* query, int64_t cell, float* scores);
 
  private:
+  template <class PerQuery>
+  void for_each_certified(const Law& law, const float* queries, int64_t b, int64_t threads, const PerQuery& per_query);
+  void sample_exactly(const Law& law, const float* queries, int64_t b, int64_t n, uint64_t seed, int64_t threads,
+                      int64_t* positions, double* log_prob, double* low, double* high, int64_t* scored);
   template <class PerGroup>
   void for_each_group(const float* queries, int64_t b, int64_t threads, const PerGroup& per_group);
   template <class PerQuery>

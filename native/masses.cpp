@@ -54,7 +54,7 @@ void find_variances(const Kernels& kernels, const View& view, const Law& law, in
 void add_dispersion(const View& view, const Law& law, int64_t g, Workspace& workspace) {
   const double* __restrict variances = &workspace.variances[g * view.k];
   double* __restrict log_masses = &workspace.log_masses[g * view.k];
-  if (law.probes == 0)  // the published law
+  if (law.kind == Kind::estimated && law.probes == 0)  // the published law
     for (int64_t c = 0; c < view.k; ++c) log_masses[c] += 0.5 * variances[c];
   else
     for (int64_t c = 0; c < view.k; ++c) log_masses[c] += dispersion_term(variances[c], view.log_counts[c]);
@@ -90,7 +90,10 @@ void stage_full_query(const Kernels& kernels, const View& view, double squared_n
 
 double stage_rank_query(const View& view, int64_t place, Workspace& workspace) {
   const int64_t at = place * padded(view.d);
-  return round_query(&workspace.queries[at], view.d, &workspace.integer_queries[at]);
+  const double unit = round_query(&workspace.queries[at], view.d, &workspace.integer_queries[at]);
+  // Each coordinate is off by half a unit at most.
+  workspace.query_loss[place] = 0.5000001 * unit * std::sqrt((double)view.d);
+  return unit;
 }
 
 double log_mass(const Mass& mass, double temperature, double pivot) {

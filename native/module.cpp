@@ -93,6 +93,18 @@ class BoundEngine {
         bias_max_(bias_max), full_forms_(full_forms), rank_forms_(rank_forms), scales_(scales), spread_(spread),
         engine_(kernels_named(target), view()) {}
 
+  void attach_bounds(In<float, 1> norm_min, std::optional<In<float, 1>> min_cosine,
+                     std::optional<In<float, 1>> excess) {
+    const View& view = engine_.view();
+    const auto fits = [&](const auto& array) { return !array || (int64_t)array->shape(0) == view.k; };
+    expect((int64_t)norm_min.shape(0) == view.k && fits(min_cosine) && fits(excess), "bounds do not fit the means");
+    expect(view.forms_kind == Forms::none || excess, "the dispersion has no bound");
+    norm_min_ = norm_min;
+    min_cosine_ = min_cosine;
+    excess_ = excess;
+    engine_.attach_bounds(norm_min.data(), pointer(min_cosine), pointer(excess));
+  }
+
   void attach_codes(In<int8_t, 2> codes, In<float, 1> scales, In<float, 1> errors, In<float, 1> lengths) {
     const View& view = engine_.view();
     expect((int64_t)codes.shape(0) == view.n && (int64_t)codes.shape(1) == view.d &&
@@ -205,6 +217,32 @@ class BoundEngine {
     const Law law = make_law(bound, temperature, probes, tolerance);
     nb::gil_scoped_release release;
     engine_.log_partition(law, queries.data(), b, threads, values.data());
+  }
+
+  void sample_certified(In<float, 2> queries, const BoundLaw& bound, double temperature, uint64_t seed,
+                        int64_t threads, Out<int64_t, 2> positions, Out<double, 2> log_prob, Out<double, 2> low,
+                        Out<double, 2> high, Out<int64_t, 1> scored) {
+    const int64_t b = check_queries(queries), n = positions.shape(1);
+    for (const auto* array : {&log_prob, &low, &high})
+      expect((int64_t)array->shape(0) == b && (int64_t)array->shape(1) == n, "the result arrays do not fit the queries");
+    expect((int64_t)positions.shape(0) == b && (int64_t)scored.shape(0) == b, "the result arrays do not fit the queries");
+    const Law law = make_certified(bound, temperature, 0.0);
+    nb::gil_scoped_release release;
+    engine_.sample_certified(law, queries.data(), b, n, seed, threads, positions.data(), log_prob.data(), low.data(),
+                             high.data(), scored.data());
+  }
+
+  void bracket_log_partition(In<float, 2> queries, const BoundLaw& bound, double temperature, double tolerance,
+                             double confidence, uint64_t seed, int64_t threads, Out<double, 1> values,
+                             Out<double, 1> low, Out<double, 1> high, Out<int64_t, 1> scored) {
+    const int64_t b = check_queries(queries);
+    for (const auto* array : {&values, &low, &high})
+      expect((int64_t)array->shape(0) == b, "the result arrays do not fit the queries");
+    expect((int64_t)scored.shape(0) == b && confidence > 0 && confidence <= 1, "the result arrays do not fit the queries");
+    const Law law = make_certified(bound, temperature, tolerance);
+    nb::gil_scoped_release release;
+    engine_.bracket_log_partition(law, queries.data(), b, confidence, seed, threads, values.data(), low.data(),
+                                  high.data(), scored.data());
   }
 
   void masses(In<float, 2> queries, const BoundLaw& bound, double temperature, int64_t probes, double tolerance,
@@ -321,6 +359,11 @@ class BoundEngine {
     return law;
   }
 
+  Law make_certified(const BoundLaw& bound, double temperature, double tolerance) const {
+    expect(bound.kind == Kind::certified && engine_.view().norm_min != nullptr, "this law has no bounds");
+    return make_law(bound, temperature, 0, tolerance);
+  }
+
   In<float, 2> vectors_;
   In<int64_t, 1> offsets_;
   In<float, 2> means_;
@@ -330,6 +373,7 @@ class BoundEngine {
   std::optional<In<int8_t, 3>> rank_forms_;
   std::optional<In<float, 2>> scales_;
   std::optional<In<float, 1>> spread_;
+  std::optional<In<float, 1>> norm_min_, min_cosine_, excess_;
   std::optional<In<int8_t, 2>> codes_;
   std::optional<In<float, 1>> code_scales_, code_errors_, code_lengths_;
   struct TreeArrays {
@@ -446,6 +490,7 @@ NB_MODULE(_native, m) {
                     const std::string&>(),
            "vectors"_a, "offsets"_a, "means"_a, "radii"_a, "norm_max"_a, "bias"_a.none(), "bias_max"_a.none(),
            "full_forms"_a.none(), "rank_forms"_a.none(), "scales"_a.none(), "spread"_a.none(), "target"_a = "")
+      .def("attach_bounds", &BoundEngine::attach_bounds, "norm_min"_a, "min_cosine"_a.none(), "excess"_a.none())
       .def("attach_codes", &BoundEngine::attach_codes, "codes"_a, "scales"_a, "errors"_a, "lengths"_a)
       .def("coded_scores", &BoundEngine::coded_scores, "query"_a, "cell"_a, "scores"_a)
       .def("attach_tree", &BoundEngine::attach_tree, "children"_a, "means"_a, "full_forms"_a.none(),
@@ -461,6 +506,10 @@ NB_MODULE(_native, m) {
            "probes"_a, "tolerance"_a, "restriction"_a, "positions"_a, "threads"_a, "log_prob"_a, "left"_a)
       .def("log_partition", &BoundEngine::log_partition, "queries"_a, "law"_a, "temperature"_a, "probes"_a,
            "tolerance"_a, "threads"_a, "values"_a)
+      .def("sample_certified", &BoundEngine::sample_certified, "queries"_a, "law"_a, "temperature"_a, "seed"_a,
+           "threads"_a, "positions"_a, "log_prob"_a, "low"_a, "high"_a, "scored"_a)
+      .def("bracket_log_partition", &BoundEngine::bracket_log_partition, "queries"_a, "law"_a, "temperature"_a,
+           "tolerance"_a, "confidence"_a, "seed"_a, "threads"_a, "values"_a, "low"_a, "high"_a, "scored"_a)
       .def("masses", &BoundEngine::masses, "queries"_a, "law"_a, "temperature"_a, "probes"_a, "tolerance"_a,
            "threads"_a, "log_masses"_a, "scored"_a, "error"_a)
       .def("top_k", &BoundEngine::top_k, "queries"_a, "temperature"_a, "probes"_a, "threads"_a, "positions"_a,

@@ -6,6 +6,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "bounds.h"
+
 namespace softindex {
 namespace {
 
@@ -72,19 +74,6 @@ int64_t offer_cell(const Kernels& kernels, const View& view, const float* query,
   return count;
 }
 
-// No computed score of the cell exceeds this: |q|R around the mean, and the rounding of both dot products.
-void upper_bounds(const View& view, const float* query, double temperature, Workspace& workspace) {
-  const double norm = std::sqrt(squared_norm(query, view.d)) * (1 + 1e-12), slack = 2.02 * rounding(view.d);
-  for (int64_t c = 0; c < view.k; ++c) {
-    double bound = workspace.cell_dots[c] + norm * ((double)view.radii[c] + slack * view.norm_max[c]);
-    if (view.bias_max != nullptr) {
-      const double bias = temperature * view.bias_max[c];
-      bound += bias + 0x1.0p-50 * (std::fabs(bias) + norm * view.norm_max[c]);
-    }
-    workspace.bounds[c] = bound + 1e-36;
-  }
-}
-
 }  // namespace
 
 int64_t top_k(const Kernels& kernels, const View& view, const float* query, double temperature, int64_t k,
@@ -92,7 +81,7 @@ int64_t top_k(const Kernels& kernels, const View& view, const float* query, doub
   workspace.cells.clear();
   workspace.bounds.resize(view.k);
   kernels.scan(view.mean_rows(), query, workspace.cell_dots.data());
-  upper_bounds(view, query, temperature, workspace);
+  best_score_bounds(view, query, temperature, workspace);
   for (int64_t c = 0; c < view.k; ++c)
     if (view.size(c) > 0) workspace.cells.push_back(c);
   const auto later = [&](int64_t a, int64_t b) {

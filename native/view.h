@@ -30,6 +30,8 @@ struct View {
   const float* means = nullptr;       // (k, d)
   const float* radii = nullptr;       // (k)
   const float* norm_max = nullptr;    // (k)
+  const float* norm_min = nullptr;    // (k)
+  const float* min_cosine = nullptr;  // (k) of the angle between an item and the mean, or null
   const float* bias = nullptr;        // (n), or null
   const float* bias_max = nullptr;    // (k), or null
   Forms forms_kind = Forms::none;
@@ -38,6 +40,7 @@ struct View {
   const int8_t* rank_forms = nullptr;   // (k, rank, d)
   const float* scales = nullptr;        // what an integer of the forms stands for: (k) if full, (k, rank)
   const float* spread = nullptr;        // (k), rank forms only
+  const float* excess = nullptr;        // (k): estimate + excess |q|^2 is no less than the form
   const double* log_counts = nullptr;   // (k) log of the number of members, 0 where there are none
   const double* half_squares = nullptr; // (k) half the squared length of the mean
   const int8_t* codes = nullptr;        // (n, d), or null: items as residuals about the mean of their cell

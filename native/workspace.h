@@ -32,6 +32,11 @@ struct Workspace {
   std::vector<double> log_masses;   // (group_size, k), relative to pivots / temperature
   double pivots[group_size] = {};
   std::vector<double> variances;    // (group_size, k) of the logits in each cell, where there are forms
+  double query_loss[group_size] = {};  // no less than |q - rounded q|, where a query was rounded to integers
+  std::vector<double> lower, upper; // (k) bounds on the log masses of one query
+  std::vector<uint8_t> states;      // (k) what is known of a cell beyond its bounds
+  std::vector<double> upper_weights, upper_sums;
+  std::vector<int16_t> coded_query; // rounded for the codes
   std::vector<double> estimates;    // (k), of one query that is being probed
   Probed probed = {};               // of the query at hand
   std::vector<float> cell_dots;     // (group_size, k)

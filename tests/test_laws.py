@@ -18,6 +18,23 @@ class TestExact(LawContract):
     exact = True
 
 
+class TestCertified(LawContract):
+    method = "certified"
+    exact = True
+
+
+class TestCertifiedByCodes(LawContract):
+    method = "certified"
+    build_options: ClassVar = {"codes": True}
+    exact = True
+
+
+class TestCertifiedByRadii(LawContract):
+    method = "certified"
+    build_options: ClassVar = {"dispersion": "none"}
+    exact = True
+
+
 class TestTwoLevel(LawContract):
     method = "2ls"
     options: ClassVar = {"probes": 0}
@@ -85,7 +102,7 @@ def reference_law(index, query, temperature, method):
     if law.kind == "tree":
         offset = tree_offset(law, contents.tree)
         masses = reference.leaf_shares(contents.tree, query, temperature, offset, law.dispersion)
-    elif not law.exhaustive:
+    elif law.kind not in ("exhaustive", "certified"):
         offset = law_offset(law, contents.moments)
         masses = reference.estimated_masses(contents.moments, query, temperature, offset, law.dispersion)
     logits = reference.scan(contents.vectors, query) / temperature

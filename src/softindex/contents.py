@@ -55,6 +55,7 @@ def make_engine(contents: Contents) -> Engine:
         dispersion.spread,
         preferred_target(),
     )
+    engine.attach_bounds(moments.norm_min, moments.min_cosine, dispersion.excess)
     if (codes := contents.codes) is not None:
         engine.attach_codes(codes.values, codes.scales, codes.errors, codes.lengths)
     if contents.tree is not None:
@@ -110,6 +111,7 @@ def to_stored(contents: Contents) -> Stored:
     moments, dispersion, codes = contents.moments, contents.moments.dispersion, contents.codes
     optional = {
         "log_bias": contents.log_bias,
+        "min_cosine": moments.min_cosine,
         "bias_max": moments.bias_max,
         "forms": dispersion.forms,
         "scales": dispersion.scales,
@@ -142,6 +144,7 @@ DTYPES = {
     "radii": np.float32,
     "norm_min": np.float32,
     "norm_max": np.float32,
+    "min_cosine": np.float32,
     "log_bias": np.float32,
     "bias_max": np.float32,
     "scales": np.float32,
@@ -186,7 +189,7 @@ def _check_arrays(arrays: Mapping[str, NDArray[Any]], parameters: Json) -> None:
     for name in ("id_rows", "id_values", "id_keys", "id_ends", "id_hashes", "id_positions"):
         if name in arrays and arrays[name].shape != (parameters["items"],):
             raise _damaged(f"{name} does not have one entry per item")
-    for name in ("log_sizes", "norm_min", "excess"):
+    for name in ("log_sizes", "norm_min", "min_cosine", "excess"):
         if name in arrays and arrays[name].shape != (parameters["clusters"],):
             raise _damaged(f"{name} does not have one entry per cluster")
 
@@ -242,6 +245,7 @@ def from_stored(stored: Stored) -> Contents:
             radii=arrays["radii"],
             norm_min=arrays["norm_min"],
             norm_max=arrays["norm_max"],
+            min_cosine=arrays.get("min_cosine"),
             bias_max=arrays.get("bias_max"),
             dispersion=dispersion,
         )

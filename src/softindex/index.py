@@ -16,8 +16,10 @@ from softindex.errors import CorruptIndexError, InputError, SoftindexError
 from softindex.ids import id_map
 from softindex.kernels import NativeLaw
 from softindex.laws import (
+    CERTIFIED,
     LAWS,
     TOP_K,
+    check_confidence,
     check_estimates,
     check_probes,
     find_law,
@@ -28,7 +30,7 @@ from softindex.laws import (
 from softindex.moments import choose_dispersion, measure, measure_tree
 from softindex.partition import grow, inverse_order, order_by_cell, partition, shuffle_cells
 from softindex.progress import reporting
-from softindex.records import Doubles, Draws, Estimate, Ids, Integers, Json, TopK
+from softindex.records import Doubles, Draws, Estimate, Floats, Ids, Integers, Json, TopK
 from softindex.restrictions import Restriction, restrict
 from softindex.store import load as load_stored
 from softindex.store import save as save_stored
@@ -117,6 +119,7 @@ class Index:
         """Draw n items per query from a law close to the softmax.
 
         queries (b, d) or (d,).  p(i) is proportional to exp(q.x_i / temperature + log_bias_i) for method "exact";
+        "certified" draws from that very law too, but scans only the clusters that bounds on their mass leave open.
         "2ls", "s-2ls" and "sd-2ls" estimate the mass of each cluster and draw inside it exactly; "hierarchical",
         "s-hierarchical" and "sd-hierarchical" find the cluster by a walk down the tree of an index built with one;
         "top-k" is the softmax of the k best items (1000 when k is None) and never draws another.
@@ -136,6 +139,8 @@ class Index:
             len(batch), count, method=method, probes=cells, replace=replace, exclude=exclude, top_p=top_p, k=k
         )
         workers = check_threads(threads)
+        if method == CERTIFIED and part is None:
+            return self._sample_certified(batch, single, count, law, heat, key, workers)
         positions, log_prob = _empty(len(batch), count, np.int64), _empty(len(batch), count, np.float64)
         scored, error = np.empty(len(batch), np.int64), np.empty(len(batch))
         results = positions, log_prob, scored, error
@@ -143,7 +148,7 @@ class Index:
             if part is None:
                 self._engine.sample(batch, law, heat, cells, allowed, key, workers, *results)
             else:
-                left = np.empty(len(batch), np.int64)
+                law, left = self._whole_law(method, law), np.empty(len(batch), np.int64)
                 self._engine.sample_restricted(
                     batch, law, heat, cells, allowed, part.native, key, workers, *results, left
                 )
@@ -154,6 +159,21 @@ class Index:
         if single:
             return Draws(ids[0], log_prob[0], error[0], scored[0], method, key)
         return Draws(ids, log_prob, error, scored, method, key)
+
+    def _sample_certified(
+        self, batch: Floats, single: bool, count: int, law: NativeLaw, heat: float, key: int, workers: int
+    ) -> Draws:
+        b = len(batch)
+        positions, scored = _empty(b, count, np.int64), np.empty(b, np.int64)
+        log_prob, low, high = (_empty(b, count, np.float64) for _ in range(3))
+        try:
+            self._engine.sample_certified(batch, law, heat, key, workers, positions, log_prob, low, high, scored)
+            ids = self._contents.ids.at(positions)
+        except _THROWN as thrown:
+            raise _explain(thrown, b, count) from thrown
+        if single:
+            return Draws(ids[0], log_prob[0], 0.0, scored[0], CERTIFIED, key, low[0], high[0])
+        return Draws(ids, log_prob, np.zeros(b), scored, CERTIFIED, key, low, high)
 
     def log_prob(
         self,
@@ -182,6 +202,7 @@ class Index:
         wanted = _spread(positions, len(batch), single)
         b, m = wanted.shape
         result, workers = _empty(b, m, np.float64), check_threads(threads)
+        law = self._whole_law(method, law)
         try:
             if part is None:
                 self._engine.log_prob(batch, law, heat, cells, allowed, wanted, workers, result)
@@ -202,26 +223,38 @@ class Index:
         method: str = "sd-2ls",
         probes: int | None = None,
         tolerance: float | None = None,
+        confidence: float | None = None,
+        seed: int = 0,
         threads: int | None = None,
     ) -> Estimate:
         """Log of Z, the sum of exp(q.x_i / temperature + log_bias_i), as the method estimates it.
 
-        queries (b, d) or (d,); value (b,).  "exact" comes with bounds that hold whatever the rounding of float32; the
-        methods that walk a tree estimate no log Z.
+        queries (b, d) or (d,); value (b,).  "exact" comes with bounds that hold whatever the rounding of float32;
+        "certified" scans clusters until its bounds are no farther apart than the tolerance.  confidence, such as 0.95:
+        the bounds hold with this probability, over the seed, and cost less: clusters are then drawn.  The methods
+        that walk a tree estimate no log Z.
         """
         batch, single = check_queries(queries, self._dim)
         heat = check_temperature(temperature)
         law, cells, allowed = self._law(method, probes, tolerance)
         check_estimates(method)
-        value, workers = np.empty(len(batch)), check_threads(threads)
+        sure, key, workers = check_confidence(confidence, method), check_seed(seed), check_threads(threads)
+        value, low, high = (np.empty(len(batch)) for _ in range(3))
+        bracketed = method == CERTIFIED or confidence is not None
         try:
-            self._engine.log_partition(batch, law, heat, cells, allowed, workers, value)
+            if bracketed:
+                law, scored = self._law(CERTIFIED, None, None)[0], np.empty(len(batch), np.int64)
+                results = value, low, high, scored
+                self._engine.bracket_log_partition(batch, law, heat, allowed, sure, key, workers, *results)
+            else:
+                self._engine.log_partition(batch, law, heat, cells, allowed, workers, value)
         except _THROWN as thrown:
             raise _explain(thrown, len(batch), 1) from thrown
-        if not LAWS[method].exhaustive:
+        if not LAWS[method].exhaustive and not bracketed:
             return Estimate(value[0] if single else value)
-        slack = log_partition_slack(batch, value, heat, self._contents.moments, self._contents.log_bias)
-        low, high = value - slack, value + slack
+        if not bracketed:
+            slack = log_partition_slack(batch, value, heat, self._contents.moments, self._contents.log_bias)
+            low, high = value - slack, value + slack
         return Estimate(value[0], low[0], high[0]) if single else Estimate(value, low, high)
 
     def top_k(
@@ -260,6 +293,10 @@ class Index:
         with reporting(progress) as report:
             told = None if report is None else partial(report, "saving")
             save_stored(path, to_stored(self._contents), progress=told)
+
+    def _whole_law(self, method: str, law: NativeLaw) -> NativeLaw:
+        """The law with the mass of every cell: certified draws know only some of them, and are draws of "exact"."""
+        return self._law("exact", None, None)[0] if method == CERTIFIED else law
 
     def _part(
         self, b: int, n: int, *, method: str, probes: int, replace: Any, exclude: Any, top_p: Any, k: Any

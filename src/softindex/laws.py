@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from softindex.records import Doubles, Floats, Moments, Tree
 
 __all__ = [
     "ADAPTIVE",
+    "CERTIFIED",
     "FLAT_METHODS",
     "LAWS",
     "METHODS",
@@ -20,6 +21,7 @@ __all__ = [
     "TOP_K",
     "TREE_METHODS",
     "Law",
+    "check_confidence",
     "check_estimates",
     "check_probes",
     "check_tolerance",
@@ -40,6 +42,7 @@ class Law:
     """A choice of terms in log mass = q.mean / t + offset + q' S q / (2 t^2).
 
     kind: "estimated" by these terms; "exhaustive": no estimate but the sum over the cell's items, by scanning them all;
+        "certified": the same, but only of cells that bounds on their mass do not settle;
         "tree": by a walk down the tree over the cells, with a softmax of these terms of the two children at each node.
     size: the offset is the log of the cell's size; otherwise all cells that hold anything count alike.
     dispersion: the last term is added.
@@ -60,6 +63,7 @@ LAWS: dict[str, Law] = {
     law.name: law
     for law in (
         Law("exact", kind="exhaustive"),
+        Law("certified", kind="certified", size=True, dispersion=True),
         Law("2ls"),
         Law("s-2ls", size=True),
         Law("sd-2ls", size=True, dispersion=True),
@@ -73,6 +77,7 @@ FLAT_METHODS = tuple(law.name for law in LAWS.values() if law.kind != "tree")
 """Those that every index serves (if it keeps the dispersion they need)."""
 
 
+CERTIFIED = "certified"
 TOP_K = "top-k"
 """The softmax of the k best items: a method of `sample` and `log_prob`, but no law over cells."""
 METHODS = (*LAWS, TOP_K)
@@ -93,6 +98,9 @@ def find_law(method: str, dispersion_kind: str, has_tree: bool) -> Law:
             f"{method} needs a tree over the clusters, which this index was built without; "
             f"use one of {', '.join(FLAT_METHODS)}, or build again with tree=True."
         )
+    if law.kind == "certified" and dispersion_kind == "none":
+        # The radius bounds the spread too, only less well.
+        return replace(law, dispersion=False)
     if law.dispersion and dispersion_kind == "none":
         raise MethodError(
             f"{method} needs the dispersion of the clusters, which this index was built without; "
@@ -123,6 +131,19 @@ def check_probes(probes: Any, tolerance: Any, method: str, clusters: int) -> tup
         f"probes is {probes!r}; expected an integer from {least}{meaning} to the number of clusters, {clusters}, "
         "or None to scan as many as the answer needs."
     )
+
+
+def check_confidence(confidence: Any, method: str) -> float:
+    """Return the confidence as a float within (0, 1); None, which asks for certainty, is 1."""
+    if confidence is None:
+        return 1.0
+    if method not in (CERTIFIED, "sd-2ls"):
+        raise MethodError(
+            f"confidence comes from bounds on the clusters, which {method} does not use; use {CERTIFIED}."
+        )
+    if isinstance(confidence, (float, np.floating)) and 0.0 < confidence < 1.0:
+        return float(confidence)
+    raise InputError(f"confidence is {confidence!r}; expected a number between 0 and 1, such as 0.95.")
 
 
 def check_tolerance(tolerance: Any) -> float:

@@ -48,6 +48,7 @@ class _Results:
     radii: Floats
     norm_min: Floats
     norm_max: Floats
+    min_cosine: Floats
     bias_max: Floats | None
     forms: NDArray[np.int16] | NDArray[np.int8] | None
     scales: Floats
@@ -137,6 +138,7 @@ def _empty_results(k: int, d: int, biased: bool, dispersion: Form) -> _Results:
         radii=radii,
         norm_min=norm_min,
         norm_max=norm_max,
+        min_cosine=np.full(k, np.nextafter(np.float32(1), np.float32(0))),
         bias_max=np.zeros(k, np.float32) if biased else None,
         forms=forms,
         scales=np.zeros((k, rank), np.float32),
@@ -159,6 +161,7 @@ def _as_moments(results: _Results, dispersion: Form) -> Moments:
         results.radii,
         results.norm_min,
         results.norm_max,
+        results.min_cosine,
         results.bias_max,
         kept,
     )
@@ -218,10 +221,12 @@ def _measure_cell(results: _Results, cell: int, members: _Members, dispersion: F
     results.means[cell], results.log_sizes[cell] = stored, log_size
     if members.log_bias is not None and results.bias_max is not None:
         results.bias_max[cell] = members.log_bias[members.begin : members.end].max()
-    squared_radius, squared_norms, centred = 0.0, [np.inf, 0.0], []
+    squared_radius, squared_norms, cosine, centred = 0.0, [np.inf, 0.0], 1.0, []
+    length = float(np.linalg.norm(stored.astype(np.float64)))
     for part, items in members.blocks():
         norms = np.einsum("nd,nd->n", items, items)
         squared_norms = [min(squared_norms[0], norms.min()), max(squared_norms[1], norms.max())]
+        cosine = min(cosine, _least_cosine(items, norms, stored.astype(np.float64), length))
         away = items - stored.astype(np.float64)
         squared_radius = max(squared_radius, np.einsum("nd,nd->n", away, away).max())
         if dispersion != "none":
@@ -229,6 +234,8 @@ def _measure_cell(results: _Results, cell: int, members: _Members, dispersion: F
             items *= np.sqrt(weights[part])[:, None]
             centred.append(items if len(items) == len(weights) else items.T @ items)
     results.radii[cell] = round_up(squared_radius**0.5)
+    # Cosines are no larger than one, so 1e-12 is more than float64 lost.
+    results.min_cosine[cell] = np.nextafter(np.float32(max(cosine - 1e-12, -1.0)), np.float32(-2.0))
     results.norm_min[cell], results.norm_max[cell] = (
         round_down(squared_norms[0] ** 0.5),
         round_up(squared_norms[1] ** 0.5),
@@ -237,6 +244,14 @@ def _measure_cell(results: _Results, cell: int, members: _Members, dispersion: F
         return
     whole = len(centred) == 1
     _keep_dispersion(results, cell, centred[0] if whole else sum(centred[1:], centred[0]), whole, dispersion)
+
+
+def _least_cosine(items: Doubles, squared_norms: Doubles, mean: Doubles, length: float) -> float:
+    """The smallest cosine between an item (n, d) and the mean (d,); items of length zero have no direction."""
+    held = squared_norms > 0.0
+    if length == 0.0 or not held.any():
+        return -1.0 if length == 0.0 else 1.0
+    return float(((items[held] @ mean) / (np.sqrt(squared_norms[held]) * length)).min())
 
 
 def _keep_dispersion(results: _Results, cell: int, data: Doubles, whole: bool, dispersion: Form) -> None:

@@ -95,6 +95,8 @@ class Moments:
     """(k,) no member is shorter (rounded down)."""
     norm_max: Floats
     """(k,) no member is longer (rounded up)."""
+    min_cosine: Floats | None
+    """(k,) of the angle between the stored mean and a member, rounded down; None in indexes that did not keep it."""
     bias_max: Floats | None
     """(k,) the largest log bias of a member; None without biases."""
     dispersion: Dispersion
@@ -151,6 +153,10 @@ class Draws(NamedTuple):
     """The law drawn from."""
     seed: int
     """The seed that gives these draws again."""
+    low: Doubles | None = None
+    """(b, n) for method "certified": log_prob is proven to be no less than this."""
+    high: Doubles | None = None
+    """(b, n) for method "certified": log_prob is proven to be no more than this."""
 
 
 class TopK(NamedTuple):

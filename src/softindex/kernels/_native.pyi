@@ -117,6 +117,39 @@ class Engine:
         threads: int,
         values: NDArray[np.float64],
     ) -> None: ...
+    def attach_bounds(
+        self,
+        norm_min: NDArray[np.float32],
+        min_cosine: NDArray[np.float32] | None,
+        excess: NDArray[np.float32] | None,
+    ) -> None: ...
+    def sample_certified(
+        self,
+        queries: NDArray[np.float32],
+        law: Law,
+        temperature: float,
+        seed: int,
+        threads: int,
+        positions: NDArray[np.int64],
+        log_prob: NDArray[np.float64],
+        low: NDArray[np.float64],
+        high: NDArray[np.float64],
+        scored: NDArray[np.int64],
+    ) -> None: ...
+    def bracket_log_partition(
+        self,
+        queries: NDArray[np.float32],
+        law: Law,
+        temperature: float,
+        tolerance: float,
+        confidence: float,
+        seed: int,
+        threads: int,
+        values: NDArray[np.float64],
+        low: NDArray[np.float64],
+        high: NDArray[np.float64],
+        scored: NDArray[np.int64],
+    ) -> None: ...
     def masses(
         self,
         queries: NDArray[np.float32],
