@@ -308,4 +308,18 @@ Probed probe(const Kernels& kernels, const View& view, const Law& law, int64_t p
   return Probe(kernels, view, law, place, log_masses, workspace).run();
 }
 
+std::map<std::string, double> probing_constants() {
+  return {{"tail_samples", (double)tail_samples},
+          {"shortest_stretch", (double)shortest_stretch},
+          {"most_precise", most_precise},
+          {"nearest_cells", (double)nearest_cells},
+          {"large_share", large_share},
+          {"first_probes", (double)first_probes},
+          {"budget_items", (double)budget_items},
+          {"budget_part", (double)budget_part},
+          {"mean_deviation", mean_deviation},
+          {"largest_variance", largest_variance},
+          {"largest_misfit", largest_misfit}};
+}
+
 }  // namespace softindex
