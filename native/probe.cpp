@@ -243,7 +243,7 @@ class Probe {
 
   // Where the mass is spread over many cells, all that the budget could scan would not bring the error down.
   bool hopeless(double error, int64_t budget) {
-    std::vector<float>& shares = workspace_.weights;
+    std::vector<float>& shares = workspace_.shares;
     const int64_t affordable = std::min(view_.k - 1, budget * view_.k / view_.n + 1);
     shares.assign(workspace_.cell_weights.begin(), workspace_.cell_weights.begin() + view_.k);
     std::nth_element(shares.begin(), shares.begin() + affordable, shares.end(), std::greater<float>());

@@ -33,6 +33,7 @@ struct Workspace {
   double pivots[group_size] = {};
   std::vector<double> variances;    // (group_size, k) of the logits in each cell, where there are forms
   std::vector<double> estimates;    // (k), of one query that is being probed
+  std::vector<float> shares;        // (k), likewise
   Probed probed = {};               // of the query at hand
   std::vector<float> cell_dots;     // (group_size, k)
   std::vector<float> cell_weights;  // (k)
