@@ -1,6 +1,7 @@
 // Binds the engine and the single kernels to Python; computes nothing.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -16,6 +17,7 @@
 #include "hash.h"
 #include "masses.h"
 #include "philox.h"
+#include "probe.h"
 #include "tree.h"
 
 namespace nb = nanobind;
@@ -535,6 +537,7 @@ NB_MODULE(_native, m) {
     }
   }, "text"_a, "ends"_a, "hashes"_a);
   m.def("rounding", &rounding, "d"_a);
+  m.def("probing_constants", &probing_constants);
   m.attr("BLOCK") = block_size;
   m.attr("LANES") = lanes;
 }

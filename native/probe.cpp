@@ -243,7 +243,7 @@ class Probe {
 
   // Where the mass is spread over many cells, all that the budget could scan would not bring the error down.
   bool hopeless(double error, int64_t budget) {
-    std::vector<float>& shares = workspace_.weights;
+    std::vector<float>& shares = workspace_.shares;
     const int64_t affordable = std::min(view_.k - 1, budget * view_.k / view_.n + 1);
     shares.assign(workspace_.cell_weights.begin(), workspace_.cell_weights.begin() + view_.k);
     std::nth_element(shares.begin(), shares.begin() + affordable, shares.end(), std::greater<float>());
@@ -306,6 +306,20 @@ class Probe {
 Probed probe(const Kernels& kernels, const View& view, const Law& law, int64_t place, double* log_masses,
              Workspace& workspace) {
   return Probe(kernels, view, law, place, log_masses, workspace).run();
+}
+
+std::map<std::string, double> probing_constants() {
+  return {{"tail_samples", (double)tail_samples},
+          {"shortest_stretch", (double)shortest_stretch},
+          {"most_precise", most_precise},
+          {"nearest_cells", (double)nearest_cells},
+          {"large_share", large_share},
+          {"first_probes", (double)first_probes},
+          {"budget_items", (double)budget_items},
+          {"budget_part", (double)budget_part},
+          {"mean_deviation", mean_deviation},
+          {"largest_variance", largest_variance},
+          {"largest_misfit", largest_misfit}};
 }
 
 }  // namespace softindex

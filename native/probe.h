@@ -1,6 +1,9 @@
 // Probes: the cells that matter are scanned before a draw, a few others are sampled, and the error is stated.
 #pragma once
 
+#include <map>
+#include <string>
+
 #include "workspace.h"
 
 namespace softindex {
@@ -10,5 +13,8 @@ namespace softindex {
 // is a function of the index, the query and the law. `place` is the query's place among the staged ones.
 Probed probe(const Kernels& kernels, const View& view, const Law& law, int64_t place, double* log_masses,
              Workspace& workspace);
+
+// The numbers that were chosen, by name: the readable twin has the same, and a test compares them.
+std::map<std::string, double> probing_constants();
 
 }  // namespace softindex

@@ -38,6 +38,7 @@ struct Workspace {
   std::vector<double> upper_weights, upper_sums;
   std::vector<int16_t> coded_query; // rounded for the codes
   std::vector<double> estimates;    // (k), of one query that is being probed
+  std::vector<float> shares;        // (k), likewise
   Probed probed = {};               // of the query at hand
   std::vector<float> cell_dots;     // (group_size, k)
   std::vector<float> cell_weights;  // (k)

@@ -1,0 +1,275 @@
+"""Probing in plain float64 NumPy: the readable definition of native/probe.cpp, and the oracle of its tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softindex.kernels.reference import hash_bytes, log_sum_exp, pick, quadratic, round_query, scan, uniforms, weigh
+from softindex.records import Doubles, Moments
+
+TAIL_KEY = 0x7461696C73616D70
+TAIL_SAMPLES = 8
+SHORTEST_STRETCH = 64
+MOST_PRECISE = 25.0
+NEAREST_CELLS = 2
+LARGE_SHARE = 1 / 32
+FIRST_PROBES = 4
+BUDGET_ITEMS, BUDGET_PART = 8192, 20
+MEAN_DEVIATION = 0.7979
+LARGEST_VARIANCE, LARGEST_MISFIT = 30.0, 25.0
+
+
+def dispersion_term(variance: NDArray[Any], log_count: NDArray[Any]) -> Doubles:
+    """What the variance (k,) of a cell's logits adds to its log mass, given the log (k,) of how many they are.
+
+    Half of it, as if they were normal; from a variance of 2 log n on, what the largest of n normal logits adds.
+    """
+    largest = np.sqrt(2 * variance * log_count) - log_count
+    return np.where(variance <= 2 * log_count, variance / 2, largest)
+
+
+def logit_variances(moments: Moments, query: NDArray[Any], temperature: float) -> Doubles:
+    """q' S q / t^2 of every cell (k,), with the query rounded as the kernels round it for forms of rank r."""
+    forms = moments.dispersion
+    if forms.kind == "full":
+        return quadratic(forms, query) / temperature**2
+    assert forms.spread is not None
+    integers, unit = round_query(query)
+    rounded, wide = integers * unit, query.astype(np.float64)
+    # The length of the query is not rounded.
+    lost = float(wide @ wide - rounded @ rounded) * forms.spread.astype(np.float64)
+    return np.asarray(quadratic(forms, rounded) + lost) / temperature**2
+
+
+@dataclass(frozen=True, slots=True)
+class TailSample:
+    """What a stretch of one cell of the tail tells of it."""
+
+    cell: int
+    ratio: float
+    """The cell's mass, as the stretch has it, over its estimate."""
+    noise: float
+    """Relative variance of the ratio, from seeing a stretch only."""
+    misfit: float
+    """Relative variance of the true ratio among cells like this one."""
+    variance: float
+    """Of the logits of the stretch."""
+    log_sum: float
+    """The cell's own log mass if the stretch is all of it, or -inf."""
+
+
+class Probing:
+    """One query's probing: which cells are known exactly, and what is believed of the others."""
+
+    def __init__(
+        self,
+        vectors: NDArray[Any],
+        offsets: NDArray[Any],
+        moments: Moments,
+        bias: NDArray[Any] | None,
+        query: NDArray[Any],
+        temperature: float,
+        *,
+        offset: NDArray[Any],
+        dispersion: bool,
+        tolerance: float,
+    ) -> None:
+        self.vectors, self.offsets, self.bias, self.query = vectors, offsets, bias, query
+        self.temperature, self.tolerance = temperature, tolerance
+        self.sizes = np.diff(offsets)
+        self.log_counts = np.log(np.maximum(self.sizes, 1))
+        self.log_weight = log_sum_exp(offset) - np.log(len(vectors))
+        dots = scan(moments.means, query)
+        self.closeness = dots - np.square(moments.means.astype(np.float64)).sum(axis=1) / 2
+        self.variances = logit_variances(moments, query, temperature) if dispersion else None
+        self.estimates = dots / temperature + offset
+        if self.variances is not None:
+            self.estimates = self.estimates + dispersion_term(self.variances, self.log_counts)
+        self.known = np.full(len(self.sizes), -np.inf)
+        # The sample of the tail depends on the query alone, whatever the seed: -0 and 0 are one number.
+        self.stream = hash_bytes((query.astype(np.float32) + np.float32(0)).tobytes())
+        self.samples: list[TailSample] = []
+        self.drawn = self.scored = self.probed = 0
+        self.rho = 1.0
+
+    def run(self, probes: int) -> tuple[Doubles, float, int]:
+        """Return the law's log masses (k,), the error and the items scored.  probes below 0: adaptive."""
+        budget = max(BUDGET_ITEMS, len(self.vectors) // BUDGET_PART)
+        if probes < 0:
+            self.scan_nearest_cells()
+            self.scan_large_cells()
+        wanted = max(probes, 0)
+        while True:
+            self.scan_best_cells(wanted)
+            if self.tail_is_empty():
+                return self.finish(0.0)
+            self.sample_tail()
+            if self.tail_is_empty():
+                return self.finish(0.0)
+            error = self.stated_error()
+            done = error <= self.tolerance or self.scored >= budget
+            if probes >= 0 or done or self.hopeless(error, budget - self.scored):
+                return self.finish(error)
+            wanted = max(FIRST_PROBES, 2 * self.probed)
+
+    def finish(self, error: float) -> tuple[Doubles, float, int]:
+        """Known cells have their own mass, the others their estimate times rho."""
+        return np.where(np.isfinite(self.estimates), self.estimates + np.log(self.rho), self.known), error, self.scored
+
+    def tail_is_empty(self) -> bool:
+        """Nothing is left to estimate."""
+        return not np.isfinite(self.estimates).any()
+
+    def tail_weights(self) -> Doubles:
+        """Masses of the unknown cells relative to the largest (k,)."""
+        return np.asarray(np.exp(self.estimates - self.estimates.max()))
+
+    def tail_share(self) -> float:
+        """The part of all mass that is in unknown cells."""
+        known, tail = log_sum_exp(self.known), np.log(self.rho) + log_sum_exp(self.estimates)
+        return float(np.exp(tail - np.logaddexp(known, tail)))
+
+    def scan_stretch(self, begin: int, count: int) -> tuple[float, float]:
+        """The log mass of count items from begin on, and the variance of their logits."""
+        self.scored += count
+        dots = scan(self.vectors[begin : begin + count], self.query)
+        bias = None if self.bias is None else self.bias[begin : begin + count]
+        logits = dots / self.temperature + (0.0 if bias is None else bias.astype(np.float64))
+        return weigh(dots, self.temperature, bias)[1], float(logits.var())
+
+    def remember(self, cell: int, log_sum: float) -> None:
+        """The cell is known from here on."""
+        self.known[cell], self.estimates[cell] = log_sum, -np.inf
+
+    def probe_cells(self, cells: NDArray[Any]) -> None:
+        """Scan these cells to their end."""
+        for cell in cells:
+            self.remember(cell, self.scan_stretch(int(self.offsets[cell]), int(self.sizes[cell]))[0])
+            self.probed += 1
+
+    def scan_nearest_cells(self) -> None:
+        """An item that equals the query, if it would matter, lies in the cell of nearest mean, or nearly so."""
+        wide = self.query.astype(np.float64)
+        copy = float(wide @ wide) / self.temperature + self.log_weight - log_sum_exp(self.estimates)
+        if not copy > np.log(self.tolerance / 4):
+            return
+        for _ in range(NEAREST_CELLS):
+            if not self.tail_is_empty():
+                held = np.where(np.isfinite(self.estimates), self.closeness, -np.inf)
+                self.probe_cells(np.array([held.argmax()]))
+
+    def scan_large_cells(self) -> None:
+        """Cells with a large part of the estimated mass that is left."""
+        if not self.tail_is_empty():
+            weights = self.tail_weights()
+            self.probe_cells(np.flatnonzero(weights > LARGE_SHARE * weights.sum()))
+
+    def scan_best_cells(self, wanted: int) -> None:
+        """The largest estimates, until `wanted` cells are probed; equal ones in the order of cells."""
+        order = np.argsort(-self.estimates, kind="stable")[: max(wanted - self.probed, 0)]
+        self.probe_cells(np.sort(order[np.isfinite(self.estimates[order])]))
+
+    def sample_tail(self) -> None:
+        """Keep a sample of unknown cells, drawn in proportion to their estimates; rho is their mean ratio."""
+        self.samples = [sample for sample in self.samples if np.isfinite(self.estimates[sample.cell])]
+        weights = self.tail_weights()
+        while len(self.samples) < TAIL_SAMPLES:
+            first, second = uniforms(TAIL_KEY, self.stream, self.drawn)
+            self.drawn += 1
+            self.samples.append(self.sample_cell(pick(weights, first), second))
+        for sample in self.samples:
+            if sample.log_sum > -np.inf:
+                self.remember(sample.cell, sample.log_sum)
+        self.rho = max(float(np.mean([sample.ratio for sample in self.samples])), 1e-3)
+
+    def sample_cell(self, cell: int, uniform: float) -> TailSample:
+        """Scan a stretch of the cell, as long as the noise of its sum asks for."""
+        size = int(self.sizes[cell])
+        variance = 1.0 if self.variances is None else min(self.variances[cell], 6.0)
+        share = self.tail_share()
+        weight = share * (1 - share) / self.tolerance
+        enough = min(2 * weight * weight, MOST_PRECISE) * np.expm1(variance)
+        count = min(size, max(SHORTEST_STRETCH, int(enough)))
+        log_sum, spread = self.scan_stretch(int(self.offsets[cell]) + int(uniform * (size - count + 1)), count)
+        log_ratio = log_sum + np.log(size / count) - self.estimates[cell]
+        excess = float(np.expm1(min(spread, LARGEST_VARIANCE)))
+        return TailSample(
+            cell=cell,
+            ratio=float(np.exp(min(log_ratio, 50.0))),
+            noise=excess / count * (1 - count / size),
+            misfit=min(excess / size, LARGEST_MISFIT),
+            variance=spread,
+            log_sum=log_sum if count == size else -np.inf,
+        )
+
+    def stated_error(self) -> float:
+        """The estimated total variation.
+
+        Of the tail two things are unknown: how its cells differ from their estimates times rho, and rho.  For each the
+        larger counts of what the sample shows and what the variance of the logits leads to expect.
+        """
+        count = len(self.samples)
+        relative = np.array([sample.ratio for sample in self.samples]) / self.rho - 1
+        noise = float(np.mean([sample.noise for sample in self.samples]))
+        misfit = np.array([sample.misfit for sample in self.samples])
+        deviation = np.abs(relative).sum() / (count - 1)
+        seen = np.sqrt(max(0.0, deviation**2 - MEAN_DEVIATION**2 * noise))
+        spread = max(seen, np.minimum(MEAN_DEVIATION * np.sqrt(misfit), 2.0).mean())
+        variance = max((relative**2).sum() / (count - 1), noise + misfit.mean())
+        uncertainty = MEAN_DEVIATION * np.sqrt(variance / count)
+        share = self.tail_share()
+        inside = min(share, share * spread / 2 + share * (1 - share) * uncertainty)
+        return float(min(1.0, inside + self.risk_of_extremes() + 1e-16))
+
+    def risk_of_extremes(self) -> float:
+        """The chance, roughly, that one item of an unknown cell outweighs all that is known."""
+        known = log_sum_exp(self.known)
+        if known == -np.inf:
+            return 0.0
+        variances, terms = self.variances, np.zeros(len(self.sizes))
+        if variances is None:
+            variances = np.full(len(self.sizes), np.mean([sample.variance for sample in self.samples]))
+        else:
+            terms = dispersion_term(variances, self.log_counts)
+        means = self.estimates - self.log_counts - terms
+        cells = np.flatnonzero((means + variances > known) & (self.sizes >= 2))
+        risk = 0.0
+        for cell in cells:
+            gap, variance = max(0.0, known - means[cell]), variances[cell]
+            squared = gap * gap / variance if gap > 0 else 0.0
+            risk += min(1.0, float(np.exp(self.log_counts[cell] - squared / 2)))
+        return min(risk, 1.0)
+
+    def hopeless(self, error: float, budget: int) -> bool:
+        """All that the budget could scan would not bring the error down to the tolerance."""
+        weights, k = self.tail_weights(), len(self.sizes)
+        affordable = min(k - 1, budget * k // len(self.vectors) + 1)
+        best = np.sort(weights)[::-1][:affordable].sum()
+        return bool(error * (1 - best / weights.sum()) > self.tolerance)
+
+
+def probed_masses(
+    vectors: NDArray[Any],
+    offsets: NDArray[Any],
+    moments: Moments,
+    bias: NDArray[Any] | None,
+    query: NDArray[Any],
+    temperature: float,
+    *,
+    offset: NDArray[Any],
+    dispersion: bool,
+    probes: int,
+    tolerance: float,
+) -> tuple[Doubles, float, int]:
+    """The log masses (k,) of the probed law of one query, its stated error, and how many items were scored.
+
+    probes below 0: as many as the tolerance asks for.  (probes = 0 is the published law, `estimated_masses`.)
+    """
+    probing = Probing(
+        vectors, offsets, moments, bias, query, temperature, offset=offset, dispersion=dispersion, tolerance=tolerance
+    )
+    return probing.run(probes)
