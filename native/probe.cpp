@@ -27,6 +27,10 @@ constexpr double large_share = 1.0 / 32;
 constexpr int64_t first_probes = 4;
 // What the adaptive law may scan before it gives up and says so: this many items, or one in so many of all.
 constexpr int64_t budget_items = 8192, budget_part = 20;
+// An error that stays above this, whatever the budget may scan, makes probing stop.
+constexpr double no_hope = 0.03;
+// Standard deviations beyond which a normal number is not expected among millions.
+constexpr double farthest = 5.5;
 // E|X| of a standard normal: turns a standard deviation into a mean deviation.
 constexpr double mean_deviation = 0.7979;
 // Where logits vary this much, the largest of them decide, and no variance tells them.
@@ -249,7 +253,7 @@ class Probe {
     std::nth_element(shares.begin(), shares.begin() + affordable, shares.end(), std::greater<float>());
     const double best = std::accumulate(shares.begin(), shares.begin() + affordable, 0.0);
     const double left = 1.0 - best / workspace_.cell_prefix[blocks(view_.k) - 1];
-    return error * left > law_.tolerance;
+    return error * left > std::max(law_.tolerance, no_hope);
   }
 
   double tail_share() const {
@@ -257,21 +261,25 @@ class Probe {
     return 1.0 / (1.0 + std::exp(known_ - log_tail));
   }
 
-  // At low temperature one item of the tail may outweigh all that is known, and no sample would have met it. Logits of
-  // mean m and variance s have one above log Z with a chance of about n exp(-z^2 / 2), z = (log Z - m) / sqrt(s).
-  // It counts where the Gaussian integral has its weight above log Z, which is where z^2 < s.
+  // At low temperature one item of the tail may outweigh all that is known, and no sample would have met it.
+  // Logits of mean m and variance s have one above log Z with a chance of about n exp(-z^2 / 2), z = (log Z - m) / sqrt(s).
+  // It counts where the Gaussian integral has its weight above log Z, which is where z^2 < s. And cells have outliers that
+  // no normal law foresees: the farthest item lies a radius away, in whatever direction; the query meets it with a
+  // standard deviation of |q| R / sqrt(d).
   double risk_of_extremes() const {
     if (known_ == nothing) return 0.0;
+    const double reach = std::sqrt(squared_norm(query_, view_.d) / (double)view_.d) / law_.temperature;
     double common = 0, risk = 0;
     for (const TailSample& sample : samples_) common += sample.variance / (double)samples_.size();
-    for (int64_t c = 0; c < view_.k; ++c) {
+    for (int64_t c = 0; c < view_.k && risk < 1; ++c) {
+      if (estimates()[c] == nothing || view_.size(c) < 2) continue;
       const double variance = variances_ == nullptr ? common : variances_[c];
       const double mean = estimates()[c] - view_.log_counts[c] -
                           (variances_ == nullptr ? 0.0 : dispersion_term(variance, view_.log_counts[c]));
-      // Also false where the cell is known, as its estimate is then -infinity.
-      if (!(mean + variance > known_) || view_.size(c) < 2) continue;
-      const double z = std::max(0.0, known_ - mean) / std::sqrt(variance);
-      risk += std::min(1.0, std::exp(view_.log_counts[c] - z * z / 2));
+      const double above = std::max(0.0, known_ - mean), outlier = reach * view_.radii[c];
+      if (variance > 0 && known_ - mean < variance)
+        risk += std::min(1.0, std::exp(view_.log_counts[c] - above * above / variance / 2));
+      if (above < farthest * outlier) risk += std::erfc(above / (outlier * std::sqrt(2.0))) / 2;
     }
     return std::min(risk, 1.0);
   }
@@ -319,7 +327,9 @@ std::map<std::string, double> probing_constants() {
           {"budget_part", (double)budget_part},
           {"mean_deviation", mean_deviation},
           {"largest_variance", largest_variance},
-          {"largest_misfit", largest_misfit}};
+          {"largest_misfit", largest_misfit},
+          {"no_hope", no_hope},
+          {"farthest", farthest}};
 }
 
 }  // namespace softindex

@@ -307,7 +307,9 @@ class Index:
         ids, items = self._contents.ids, len(self)
         part = restrict(ids, items, b, method=method, probes=probes, replace=replace, exclude=exclude, top_p=top_p, k=k)
         part.check_possible(n)
-        return None if part.empty else part
+        # Certified draws of a part are made otherwise than those of the whole: one way for all queries of a call, even
+        # for those that exclude nothing.
+        return None if part.empty and (method != CERTIFIED or exclude is None) else part
 
     def _law(self, method: str, probes: int | None, tolerance: float | None) -> tuple[NativeLaw, int, float]:
         known = self._laws.get(method) if isinstance(method, str) else None

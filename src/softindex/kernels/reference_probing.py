@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import erfc
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ FIRST_PROBES = 4
 BUDGET_ITEMS, BUDGET_PART = 8192, 20
 MEAN_DEVIATION = 0.7979
 LARGEST_VARIANCE, LARGEST_MISFIT = 30.0, 25.0
+NO_HOPE, FARTHEST = 0.03, 5.5
 
 
 def dispersion_term(variance: NDArray[Any], log_count: NDArray[Any]) -> Doubles:
@@ -80,7 +82,7 @@ class Probing:
     ) -> None:
         self.vectors, self.offsets, self.bias, self.query = vectors, offsets, bias, query
         self.temperature, self.tolerance = temperature, tolerance
-        self.sizes = np.diff(offsets)
+        self.sizes, self.radii = np.diff(offsets), moments.radii
         self.log_counts = np.log(np.maximum(self.sizes, 1))
         self.log_weight = log_sum_exp(offset) - np.log(len(vectors))
         dots = scan(moments.means, query)
@@ -236,12 +238,14 @@ class Probing:
         else:
             terms = dispersion_term(variances, self.log_counts)
         means = self.estimates - self.log_counts - terms
-        cells = np.flatnonzero((means + variances > known) & (self.sizes >= 2))
+        reach = float(np.linalg.norm(self.query.astype(np.float64))) / len(self.query) ** 0.5 / self.temperature
         risk = 0.0
-        for cell in cells:
-            gap, variance = max(0.0, known - means[cell]), variances[cell]
-            squared = gap * gap / variance if gap > 0 else 0.0
-            risk += min(1.0, float(np.exp(self.log_counts[cell] - squared / 2)))
+        for cell in np.flatnonzero(np.isfinite(self.estimates) & (self.sizes >= 2)):
+            gap, variance, outlier = max(0.0, known - means[cell]), variances[cell], reach * float(self.radii[cell])
+            if variance > 0 and known - means[cell] < variance:
+                risk += min(1.0, float(np.exp(self.log_counts[cell] - gap * gap / variance / 2)))
+            if gap < FARTHEST * outlier:
+                risk += erfc(gap / (outlier * 2**0.5)) / 2
         return min(risk, 1.0)
 
     def hopeless(self, error: float, budget: int) -> bool:
@@ -249,7 +253,7 @@ class Probing:
         weights, k = self.tail_weights(), len(self.sizes)
         affordable = min(k - 1, budget * k // len(self.vectors) + 1)
         best = np.sort(weights)[::-1][:affordable].sum()
-        return bool(error * (1 - best / weights.sum()) > self.tolerance)
+        return bool(error * (1 - best / weights.sum()) > max(self.tolerance, NO_HOPE))
 
 
 def probed_masses(
