@@ -1,4 +1,4 @@
-"""Runs the benchmarks: `python -m benchmarks [draws] [threads] [build] [large]`, all but large by default."""
+"""Benchmarks: `python -m benchmarks [draws] [fidelity] [threads] [build] [large]`; all but large by default."""
 
 import argparse
 import importlib
@@ -6,8 +6,14 @@ import os
 import subprocess
 import sys
 
-SECTIONS = {"draws": "draws:run", "threads": "draws:run_threads", "build": "build:run", "large": "large:run"}
-ONE_THREAD = ("draws", "threads")
+SECTIONS = {
+    "draws": "draws:run",
+    "fidelity": "fidelity:run",
+    "threads": "draws:run_threads",
+    "build": "build:run",
+    "large": "large:run",
+}
+ONE_THREAD = ("draws", "fidelity", "threads")
 """Here the peers' BLAS must run on one thread as ours does; elsewhere everybody may use all cores."""
 
 
@@ -18,13 +24,14 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=1_000_000, help="items of the synthetic set")
     parser.add_argument("--large-items", type=int, default=20_000_000, help="items of the large set")
     parser.add_argument("--folder", default=None, help="where large files may go (a temporary folder otherwise)")
+    parser.add_argument("--vectors", nargs="*", default=[], help="further .npy files for fidelity")
     options = parser.parse_args()
     unknown = set(options.sections) - set(SECTIONS)
     if unknown:
         parser.error(f"there is no section {min(unknown)}; take {', '.join(SECTIONS)}")
     if len(options.sections) != 1:
         rest = [word for word in sys.argv[1:] if word not in options.sections]
-        for section in options.sections or ["draws", "threads", "build"]:
+        for section in options.sections or ["draws", "fidelity", "threads", "build"]:
             subprocess.run([sys.executable, "-m", "benchmarks", section, *rest], check=True)
         return
     section = options.sections[0]

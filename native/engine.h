@@ -37,10 +37,18 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   const View& view() const { return view_; }
-  // Once, before the first query. min_cosine and excess may be null.
-  void attach_bounds(const float* norm_min, const float* min_cosine, const float* excess) {
+  // Once, before the first query.
+  void attach_outliers(const int64_t* positions, const float* vectors, int64_t count, float farthest) {
+    view_.outlier_positions = positions;
+    view_.outlier_vectors = vectors;
+    view_.outliers = count;
+    view_.farthest = farthest;
+  }
+  // Once, before the first query. All but norm_min may be null.
+  void attach_bounds(const float* norm_min, const float* min_cosine, const float* reach, const float* excess) {
     view_.norm_min = norm_min;
     view_.min_cosine = min_cosine;
+    view_.reach = reach;
     view_.excess = excess;
   }
   // The cells become the leaves of this tree. Before the first query only: workspaces are made for it.

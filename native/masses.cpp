@@ -60,6 +60,19 @@ void add_dispersion(const View& view, const Law& law, int64_t g, Workspace& work
     for (int64_t c = 0; c < view.k; ++c) log_masses[c] += dispersion_term(variances[c], view.log_counts[c]);
 }
 
+// The item that reaches farthest along the mean is one whose score is nearly known. Where lengths vary much it outweighs
+// all that mean and variance tell of its cell.
+void raise_to_the_longest(const View& view, const Law& law, int64_t g, Workspace& workspace) {
+  const float* __restrict dots = &workspace.cell_dots[g * view.k];
+  double* __restrict log_masses = &workspace.log_masses[g * view.k];
+  const double inverse = 1.0 / law.temperature, pivot = workspace.pivots[g];
+  for (int64_t c = 0; c < view.k; ++c) {
+    const double longest = ((double)dots[c] * view.reach[c] - pivot) * inverse + law.log_weight;
+    // An empty cell stays empty.
+    if (longest > log_masses[c] && view.size(c) > 0) log_masses[c] = longest;
+  }
+}
+
 }  // namespace
 
 void stage_query(const View& view, const float* query, int64_t place, Workspace& workspace) {
@@ -158,9 +171,12 @@ void cell_masses(const Kernels& kernels, const View& view, const Law& law, int64
     const double pivot = workspace.pivots[g];
     for (int64_t c = 0; c < view.k; ++c) log_masses[c] = (dots[c] - pivot) * inverse + law.offset[c];
   }
-  if (!law.dispersion) return;
-  find_variances(kernels, view, law, count, workspace);
-  for (int64_t g = 0; g < count; ++g) add_dispersion(view, law, g, workspace);
+  if (law.dispersion) {
+    find_variances(kernels, view, law, count, workspace);
+    for (int64_t g = 0; g < count; ++g) add_dispersion(view, law, g, workspace);
+  }
+  if (law.probes != 0 && view.reach != nullptr)
+    for (int64_t g = 0; g < count; ++g) raise_to_the_longest(view, law, g, workspace);
 }
 
 }  // namespace softindex

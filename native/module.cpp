@@ -96,15 +96,27 @@ class BoundEngine {
         engine_(kernels_named(target), view()) {}
 
   void attach_bounds(In<float, 1> norm_min, std::optional<In<float, 1>> min_cosine,
-                     std::optional<In<float, 1>> excess) {
+                     std::optional<In<float, 1>> reach, std::optional<In<float, 1>> excess) {
     const View& view = engine_.view();
     const auto fits = [&](const auto& array) { return !array || (int64_t)array->shape(0) == view.k; };
-    expect((int64_t)norm_min.shape(0) == view.k && fits(min_cosine) && fits(excess), "bounds do not fit the means");
+    expect((int64_t)norm_min.shape(0) == view.k && fits(min_cosine) && fits(reach) && fits(excess), "bounds do not fit the means");
     expect(view.forms_kind == Forms::none || excess, "the dispersion has no bound");
     norm_min_ = norm_min;
     min_cosine_ = min_cosine;
+    reach_ = reach;
     excess_ = excess;
-    engine_.attach_bounds(norm_min.data(), pointer(min_cosine), pointer(excess));
+    engine_.attach_bounds(norm_min.data(), pointer(min_cosine), pointer(reach), pointer(excess));
+  }
+
+  void attach_outliers(In<int64_t, 1> positions, In<float, 2> vectors, float farthest) {
+    const View& view = engine_.view();
+    const int64_t count = positions.shape(0);
+    expect((int64_t)vectors.shape(0) == count && (int64_t)vectors.shape(1) == view.d, "outliers do not fit the vectors");
+    for (int64_t i = 0; i < count; ++i)
+      expect(positions.data()[i] >= 0 && positions.data()[i] < view.n, "an outlier is no item");
+    outlier_positions_ = positions;
+    outlier_vectors_ = vectors;
+    engine_.attach_outliers(positions.data(), vectors.data(), count, farthest);
   }
 
   void attach_codes(In<int8_t, 2> codes, In<float, 1> scales, In<float, 1> errors, In<float, 1> lengths) {
@@ -375,7 +387,9 @@ class BoundEngine {
   std::optional<In<int8_t, 3>> rank_forms_;
   std::optional<In<float, 2>> scales_;
   std::optional<In<float, 1>> spread_;
-  std::optional<In<float, 1>> norm_min_, min_cosine_, excess_;
+  std::optional<In<int64_t, 1>> outlier_positions_;
+  std::optional<In<float, 2>> outlier_vectors_;
+  std::optional<In<float, 1>> norm_min_, min_cosine_, reach_, excess_;
   std::optional<In<int8_t, 2>> codes_;
   std::optional<In<float, 1>> code_scales_, code_errors_, code_lengths_;
   struct TreeArrays {
@@ -492,7 +506,9 @@ NB_MODULE(_native, m) {
                     const std::string&>(),
            "vectors"_a, "offsets"_a, "means"_a, "radii"_a, "norm_max"_a, "bias"_a.none(), "bias_max"_a.none(),
            "full_forms"_a.none(), "rank_forms"_a.none(), "scales"_a.none(), "spread"_a.none(), "target"_a = "")
-      .def("attach_bounds", &BoundEngine::attach_bounds, "norm_min"_a, "min_cosine"_a.none(), "excess"_a.none())
+      .def("attach_bounds", &BoundEngine::attach_bounds, "norm_min"_a, "min_cosine"_a.none(),
+           "reach"_a.none(), "excess"_a.none())
+      .def("attach_outliers", &BoundEngine::attach_outliers, "positions"_a, "vectors"_a, "farthest"_a)
       .def("attach_codes", &BoundEngine::attach_codes, "codes"_a, "scales"_a, "errors"_a, "lengths"_a)
       .def("coded_scores", &BoundEngine::coded_scores, "query"_a, "cell"_a, "scores"_a)
       .def("attach_tree", &BoundEngine::attach_tree, "children"_a, "means"_a, "full_forms"_a.none(),

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 
+#include "draw.h"
 #include "hash.h"
 #include "masses.h"
 #include "philox.h"
@@ -22,11 +23,12 @@ constexpr int64_t tail_samples = 8;
 constexpr int64_t shortest_stretch = 64;
 constexpr double most_precise = 25.0;
 // A cell with more than this part of the estimated mass is scanned without asking further.
-constexpr int nearest_cells = 2;
+constexpr int nearest_cells = 4;
+constexpr double nearly = 1.1;
 constexpr double large_share = 1.0 / 32;
 constexpr int64_t first_probes = 4;
-// What the adaptive law may scan before it gives up and says so: this many items, or one in so many of all.
-constexpr int64_t budget_items = 8192, budget_part = 20;
+// What the adaptive law may scan before it gives up and says so: items of this many numbers, or one item in so many.
+constexpr int64_t budget_numbers = 1 << 20, budget_part = 20;
 // An error that stays above this, whatever the budget may scan, makes probing stop.
 constexpr double no_hope = 0.03;
 // Standard deviations beyond which a normal number is not expected among millions.
@@ -58,11 +60,12 @@ class Probe {
   Probed run() {
     workspace_.estimates.assign(log_masses_, log_masses_ + view_.k);
     const bool adaptive = law_.probes < 0;
-    const int64_t budget = std::max(budget_items, view_.n / budget_part);
+    const int64_t budget = std::max(budget_numbers / view_.d, view_.n / budget_part);
     weigh_tail();
     if (adaptive) {
       scan_nearest_cells();
       scan_large_cells();
+      scan_cells_of_outliers();
     }
     for (int64_t wanted = adaptive ? 0 : law_.probes;; wanted = std::max(first_probes, 2 * probed_)) {
       scan_best_cells(wanted);
@@ -111,7 +114,8 @@ class Probe {
     const double log_all = tail_.peak + tail_.log_total;
     const double copy = (squared - pivot_) / law_.temperature + law_.log_weight - log_all;
     if (!(copy > std::log(law_.tolerance / 4))) return;
-    // Two of them: the means have moved a little since the items were assigned.
+    // Several of them where they are nearly as near: the means have moved a little since the items were assigned.
+    double nearest_distance = 0;
     for (int i = 0; i < nearest_cells; ++i) {
       int64_t nearest = -1;
       double best = nothing;
@@ -122,7 +126,10 @@ class Probe {
           nearest = c;
         }
       }
-      if (nearest >= 0) probe_cell(nearest);
+      const double distance = squared - 2 * best;
+      if (i == 0) nearest_distance = distance;
+      if (nearest < 0 || distance > nearly * nearest_distance) break;
+      probe_cell(nearest);
     }
     weigh_tail();
   }
@@ -137,6 +144,34 @@ class Probe {
     for (int64_t cell : cells) probe_cell(cell);
     if (!cells.empty()) weigh_tail();
   }
+
+  // Items far from the mean of their cell, which no moment tells of: those that would have a share worth the name, were
+  // there not more than is known and estimated, have their cells scanned.
+  void scan_cells_of_outliers() {
+    if (view_.outliers == 0 || tail_is_empty()) return;
+    const double log_tail = tail_.peak + tail_.log_total, top = std::max(known_, log_tail);
+    const double least = top + std::log(std::exp(known_ - top) + std::exp(log_tail - top)) +
+                         std::log(law_.tolerance / 8) - law_.log_weight;
+    const double highest = std::sqrt(squared_norm(query_, view_.d)) * longest_norm();
+    if ((highest - pivot_) / law_.temperature < least && view_.bias == nullptr) return;
+    workspace_.outlier_dots.resize(view_.outliers);
+    kernels_.scan(view_.outlier_rows(), query_, workspace_.outlier_dots.data());
+    scored_ += view_.outliers;
+    std::vector<int64_t>& cells = workspace_.cells;
+    cells.clear();
+    for (int64_t i = 0; i < view_.outliers; ++i) {
+      const int64_t position = view_.outlier_positions[i];
+      const double bias = view_.bias == nullptr ? 0.0 : view_.bias[position] - law_.log_weight;
+      if ((workspace_.outlier_dots[i] - pivot_) / law_.temperature + bias < least) continue;
+      // Positions increase, so the items of a cell come one after the other.
+      const int64_t cell = cell_of(view_, position);
+      if (estimates()[cell] > nothing && (cells.empty() || cells.back() != cell)) cells.push_back(cell);
+    }
+    for (int64_t cell : cells) probe_cell(cell);
+    if (!cells.empty()) weigh_tail();
+  }
+
+  double longest_norm() const { return *std::max_element(view_.norm_max, view_.norm_max + view_.k); }
 
   // The most massive cells by estimate, until `wanted` are probed.
   void scan_best_cells(int64_t wanted) {
@@ -269,14 +304,15 @@ class Probe {
   double risk_of_extremes() const {
     if (known_ == nothing) return 0.0;
     const double reach = std::sqrt(squared_norm(query_, view_.d) / (double)view_.d) / law_.temperature;
+    // What lies farther was looked at, if probing is adaptive.
+    const float unlisted = view_.outliers > 0 && law_.probes < 0 ? view_.farthest : std::numeric_limits<float>::max();
     double common = 0, risk = 0;
     for (const TailSample& sample : samples_) common += sample.variance / (double)samples_.size();
     for (int64_t c = 0; c < view_.k && risk < 1; ++c) {
       if (estimates()[c] == nothing || view_.size(c) < 2) continue;
       const double variance = variances_ == nullptr ? common : variances_[c];
-      const double mean = estimates()[c] - view_.log_counts[c] -
-                          (variances_ == nullptr ? 0.0 : dispersion_term(variance, view_.log_counts[c]));
-      const double above = std::max(0.0, known_ - mean), outlier = reach * view_.radii[c];
+      const double mean = (dots_[c] - pivot_) / law_.temperature + law_.log_weight;
+      const double above = std::max(0.0, known_ - mean), outlier = reach * std::min(view_.radii[c], unlisted);
       if (variance > 0 && known_ - mean < variance)
         risk += std::min(1.0, std::exp(view_.log_counts[c] - above * above / variance / 2));
       if (above < farthest * outlier) risk += std::erfc(above / (outlier * std::sqrt(2.0))) / 2;
@@ -323,11 +359,12 @@ std::map<std::string, double> probing_constants() {
           {"nearest_cells", (double)nearest_cells},
           {"large_share", large_share},
           {"first_probes", (double)first_probes},
-          {"budget_items", (double)budget_items},
+          {"budget_numbers", (double)budget_numbers},
           {"budget_part", (double)budget_part},
           {"mean_deviation", mean_deviation},
           {"largest_variance", largest_variance},
           {"largest_misfit", largest_misfit},
+          {"nearly", nearly},
           {"no_hope", no_hope},
           {"farthest", farthest}};
 }

@@ -31,6 +31,7 @@ struct View {
   const float* radii = nullptr;       // (k)
   const float* norm_max = nullptr;    // (k)
   const float* norm_min = nullptr;    // (k)
+  const float* reach = nullptr;       // (k) the largest x.mean / |mean|^2, or null
   const float* min_cosine = nullptr;  // (k) of the angle between an item and the mean, or null
   const float* bias = nullptr;        // (n), or null
   const float* bias_max = nullptr;    // (k), or null
@@ -41,6 +42,10 @@ struct View {
   const float* scales = nullptr;        // what an integer of the forms stands for: (k) if full, (k, rank)
   const float* spread = nullptr;        // (k), rank forms only
   const float* excess = nullptr;        // (k): estimate + excess |q|^2 is no less than the form
+  int64_t outliers = 0;                        // how many items are listed as lying far from the mean of their cell
+  const int64_t* outlier_positions = nullptr;  // (outliers), increasing
+  const float* outlier_vectors = nullptr;      // (outliers, d), the same items
+  float farthest = 0;                          // no other item lies farther from its mean
   const double* log_counts = nullptr;   // (k) log of the number of members, 0 where there are none
   const double* half_squares = nullptr; // (k) half the squared length of the mean
   const int8_t* codes = nullptr;        // (n, d), or null: items as residuals about the mean of their cell
@@ -54,6 +59,7 @@ struct View {
   int64_t size(int64_t cell) const { return offsets[cell + 1] - offsets[cell]; }
   int64_t triangle() const { return d * (d + 1) / 2; }
   Rows items(int64_t from, int64_t to) const { return {vectors + from * d, to - from, d, vectors + n * d}; }
+  Rows outlier_rows() const { return {outlier_vectors, outliers, d, outlier_vectors + outliers * d}; }
   Rows mean_rows() const { return {means, k, d, means + k * d}; }
   Rows mean_row(int64_t cell) const { return {means + cell * d, 1, d, means + k * d}; }
   Matrix<int16_t> full_rows() const { return {full_forms, k, triangle(), full_forms + k * triangle()}; }

@@ -37,6 +37,7 @@ struct Workspace {
   std::vector<uint8_t> states;      // (k) what is known of a cell beyond its bounds
   std::vector<double> upper_weights, upper_sums;
   std::vector<int16_t> coded_query; // rounded for the codes
+  std::vector<float> outlier_dots;
   std::vector<double> estimates;    // (k), of one query that is being probed
   std::vector<float> shares;        // (k), likewise
   Probed probed = {};               // of the query at hand

@@ -75,6 +75,7 @@ def twin(index, query, temperature, method, probes, tolerance):
         dispersion=law.dispersion,
         probes=-1 if probes is None else probes,
         tolerance=tolerance,
+        outliers=contents.outliers,
     )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from softindex.errors import CorruptIndexError
 from softindex.ids import IdMap, IntegerIds, RowIds, id_map_from_arrays
 from softindex.kernels import Engine, preferred_target
-from softindex.records import Codes, Dispersion, Floats, Integers, Json, Moments, Stored, Tree
+from softindex.records import Codes, Dispersion, Floats, Integers, Json, Moments, Outliers, Stored, Tree
 
 __all__ = ["KIND", "Contents", "describe", "from_stored", "make_engine", "to_stored"]
 
@@ -34,6 +34,8 @@ class Contents:
     parameters: Json
     """How the index was built: seed, what was asked of dispersion, the version that built it."""
     codes: Codes | None = None
+    outliers: Outliers | None = None
+    """None in indexes that did not list them."""
     tree: Tree | None = None
     """A binary tree over the cells, or None."""
 
@@ -55,7 +57,9 @@ def make_engine(contents: Contents) -> Engine:
         dispersion.spread,
         preferred_target(),
     )
-    engine.attach_bounds(moments.norm_min, moments.min_cosine, dispersion.excess)
+    engine.attach_bounds(moments.norm_min, moments.min_cosine, moments.reach, dispersion.excess)
+    if (far := contents.outliers) is not None and len(far.positions):
+        engine.attach_outliers(far.positions, far.vectors, float(far.farthest[0]))
     if (codes := contents.codes) is not None:
         engine.attach_codes(codes.values, codes.scales, codes.errors, codes.lengths)
     if contents.tree is not None:
@@ -112,6 +116,8 @@ def to_stored(contents: Contents) -> Stored:
     optional = {
         "log_bias": contents.log_bias,
         "min_cosine": moments.min_cosine,
+        "reach": moments.reach,
+        **_outlier_arrays(contents.outliers),
         "bias_max": moments.bias_max,
         "forms": dispersion.forms,
         "scales": dispersion.scales,
@@ -136,6 +142,25 @@ def to_stored(contents: Contents) -> Stored:
 
 CODES = {"code_values": "values", "code_scales": "scales", "code_errors": "errors", "code_lengths": "lengths"}
 """The arrays of the codes on disk, and the fields of the record they become."""
+OUTLIERS = {"outlier_positions": "positions", "outlier_vectors": "vectors", "outlier_farthest": "farthest"}
+
+
+def _outlier_arrays(outliers: Outliers | None) -> dict[str, NDArray[Any] | None]:
+    return {} if outliers is None else {name: getattr(outliers, field) for name, field in OUTLIERS.items()}
+
+
+def _stored_outliers(arrays: Mapping[str, NDArray[Any]], parameters: Json) -> Outliers | None:
+    """Those listed, if any are; that the positions are those of items is checked when the engine takes them."""
+    held = {name in arrays for name in OUTLIERS}
+    if held == {False}:
+        return None
+    found = Outliers(**{field: arrays[name] for name, field in OUTLIERS.items()})
+    shape = (len(found.positions), parameters["dim"])
+    if found.positions.ndim != 1 or found.vectors.shape != shape or found.farthest.shape != (1,):
+        raise _damaged("the listed outliers do not fit together")
+    return found
+
+
 DTYPES = {
     "vectors": np.float32,
     "offsets": np.int64,
@@ -145,6 +170,10 @@ DTYPES = {
     "norm_min": np.float32,
     "norm_max": np.float32,
     "min_cosine": np.float32,
+    "reach": np.float32,
+    "outlier_positions": np.int64,
+    "outlier_vectors": np.float32,
+    "outlier_farthest": np.float32,
     "log_bias": np.float32,
     "bias_max": np.float32,
     "scales": np.float32,
@@ -189,7 +218,7 @@ def _check_arrays(arrays: Mapping[str, NDArray[Any]], parameters: Json) -> None:
     for name in ("id_rows", "id_values", "id_keys", "id_ends", "id_hashes", "id_positions"):
         if name in arrays and arrays[name].shape != (parameters["items"],):
             raise _damaged(f"{name} does not have one entry per item")
-    for name in ("log_sizes", "norm_min", "min_cosine", "excess"):
+    for name in ("log_sizes", "norm_min", "min_cosine", "reach", "excess"):
         if name in arrays and arrays[name].shape != (parameters["clusters"],):
             raise _damaged(f"{name} does not have one entry per cluster")
 
@@ -246,12 +275,14 @@ def from_stored(stored: Stored) -> Contents:
             norm_min=arrays["norm_min"],
             norm_max=arrays["norm_max"],
             min_cosine=arrays.get("min_cosine"),
+            reach=arrays.get("reach"),
             bias_max=arrays.get("bias_max"),
             dispersion=dispersion,
         )
         ids = id_map_from_arrays(parameters["ids"], arrays)
         tree, bias = _stored_tree(arrays, parameters), arrays.get("log_bias")
+        far = _stored_outliers(arrays, parameters)
         codes = Codes(**{field: arrays[name] for name, field in CODES.items()}) if parameters.get("codes") else None
-        return Contents(arrays["vectors"], arrays["offsets"], ids, bias, moments, dict(parameters), codes, tree)
+        return Contents(arrays["vectors"], arrays["offsets"], ids, bias, moments, dict(parameters), codes, far, tree)
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(f"this is not a whole index ({error})") from error

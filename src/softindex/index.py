@@ -28,6 +28,7 @@ from softindex.laws import (
     tree_offset,
 )
 from softindex.moments import choose_dispersion, measure, measure_tree
+from softindex.outliers import list_outliers
 from softindex.partition import grow, inverse_order, order_by_cell, partition, shuffle_cells
 from softindex.progress import reporting
 from softindex.records import Doubles, Draws, Estimate, Floats, Ids, Integers, Json, TopK
@@ -400,6 +401,7 @@ def build(
         placed = rearrange(source.vectors, positions, report=report)
         placed_bias = None if bias is None else bias[order]
         moments = measure(placed, offsets, log_bias=placed_bias, dispersion=form, threads=workers, report=report)
+        far = list_outliers(placed, offsets, moments.means, threads=workers)
         coded = encode(placed, offsets, moments.means, threads=workers, report=report) if codes else None
         grown = None
         if branches is not None:
@@ -409,7 +411,7 @@ def build(
     asked = dispersion if isinstance(dispersion, str) else form
     parameters = {"softindex": version("softindex"), "seed": key, "dispersion_asked": asked}
     names = id_map(source.ids, order, positions)
-    return Index(Contents(placed, offsets, names, placed_bias, moments, parameters, coded, grown))
+    return Index(Contents(placed, offsets, names, placed_bias, moments, parameters, coded, far, grown))
 
 
 def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False) -> Index:

@@ -49,6 +49,7 @@ class _Results:
     norm_min: Floats
     norm_max: Floats
     min_cosine: Floats
+    reach: Floats
     bias_max: Floats | None
     forms: NDArray[np.int16] | NDArray[np.int8] | None
     scales: Floats
@@ -139,6 +140,7 @@ def _empty_results(k: int, d: int, biased: bool, dispersion: Form) -> _Results:
         norm_min=norm_min,
         norm_max=norm_max,
         min_cosine=np.full(k, np.nextafter(np.float32(1), np.float32(0))),
+        reach=np.ones(k, np.float32),
         bias_max=np.zeros(k, np.float32) if biased else None,
         forms=forms,
         scales=np.zeros((k, rank), np.float32),
@@ -162,6 +164,7 @@ def _as_moments(results: _Results, dispersion: Form) -> Moments:
         results.norm_min,
         results.norm_max,
         results.min_cosine,
+        results.reach,
         results.bias_max,
         kept,
     )
@@ -221,12 +224,15 @@ def _measure_cell(results: _Results, cell: int, members: _Members, dispersion: F
     results.means[cell], results.log_sizes[cell] = stored, log_size
     if members.log_bias is not None and results.bias_max is not None:
         results.bias_max[cell] = members.log_bias[members.begin : members.end].max()
-    squared_radius, squared_norms, cosine, centred = 0.0, [np.inf, 0.0], 1.0, []
+    squared_radius, squared_norms, cosine, reach, centred = 0.0, [np.inf, 0.0], 1.0, 1.0, []
     length = float(np.linalg.norm(stored.astype(np.float64)))
     for part, items in members.blocks():
         norms = np.einsum("nd,nd->n", items, items)
         squared_norms = [min(squared_norms[0], norms.min()), max(squared_norms[1], norms.max())]
         cosine = min(cosine, _least_cosine(items, norms, stored.astype(np.float64), length))
+        if length > 0.0:
+            # Beyond float32, far items about a mean of almost zero: no estimate needs more.
+            reach = min(max(reach, float((items @ stored.astype(np.float64)).max()) / length**2), 1e30)
         away = items - stored.astype(np.float64)
         squared_radius = max(squared_radius, np.einsum("nd,nd->n", away, away).max())
         if dispersion != "none":
@@ -234,6 +240,7 @@ def _measure_cell(results: _Results, cell: int, members: _Members, dispersion: F
             items *= np.sqrt(weights[part])[:, None]
             centred.append(items if len(items) == len(weights) else items.T @ items)
     results.radii[cell] = round_up(squared_radius**0.5)
+    results.reach[cell] = reach
     # Cosines are no larger than one, so 1e-12 is more than float64 lost.
     results.min_cosine[cell] = np.nextafter(np.float32(max(cosine - 1e-12, -1.0)), np.float32(-2.0))
     results.norm_min[cell], results.norm_max[cell] = (

@@ -97,6 +97,9 @@ class Moments:
     """(k,) no member is longer (rounded up)."""
     min_cosine: Floats | None
     """(k,) of the angle between the stored mean and a member, rounded down; None in indexes that did not keep it."""
+    reach: Floats | None
+    """(k,) how far the members reach along the stored mean, in units of its length: the largest x.mean / |mean|^2, 1
+    where the mean is zero; None in indexes that did not keep it."""
     bias_max: Floats | None
     """(k,) the largest log bias of a member; None without biases."""
     dispersion: Dispersion
@@ -135,6 +138,18 @@ class Codes:
     """(k,) no member is farther from what its code stands for than this (rounded up)."""
     lengths: Floats
     """(k,) no member's scale * code is longer than this (rounded up)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outliers:
+    """The items farthest from the mean of their cell, for probes to look at."""
+
+    positions: Integers
+    """(m,) where they are among the items in cell order, increasing."""
+    vectors: Floats
+    """(m, d) the same items side by side, so that one scan reads them."""
+    farthest: Floats
+    """(1,) no other item is farther from the stored mean of its cell than this (rounded up)."""
 
 
 class Draws(NamedTuple):

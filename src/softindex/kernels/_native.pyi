@@ -121,8 +121,10 @@ class Engine:
         self,
         norm_min: NDArray[np.float32],
         min_cosine: NDArray[np.float32] | None,
+        reach: NDArray[np.float32] | None,
         excess: NDArray[np.float32] | None,
     ) -> None: ...
+    def attach_outliers(self, positions: NDArray[np.int64], vectors: NDArray[np.float32], farthest: float) -> None: ...
     def sample_certified(
         self,
         queries: NDArray[np.float32],

@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softindex.kernels.reference import hash_bytes, log_sum_exp, pick, quadratic, round_query, scan, uniforms, weigh
-from softindex.records import Doubles, Moments
+from softindex.records import Doubles, Moments, Outliers
 
 TAIL_KEY = 0x7461696C73616D70
 TAIL_SAMPLES = 8
 SHORTEST_STRETCH = 64
 MOST_PRECISE = 25.0
-NEAREST_CELLS = 2
+NEAREST_CELLS, NEARLY = 4, 1.1
 LARGE_SHARE = 1 / 32
 FIRST_PROBES = 4
-BUDGET_ITEMS, BUDGET_PART = 8192, 20
+BUDGET_NUMBERS, BUDGET_PART = 1 << 20, 20
 MEAN_DEVIATION = 0.7979
 LARGEST_VARIANCE, LARGEST_MISFIT = 30.0, 25.0
 NO_HOPE, FARTHEST = 0.03, 5.5
@@ -79,7 +79,12 @@ class Probing:
         offset: NDArray[Any],
         dispersion: bool,
         tolerance: float,
+        outliers: Outliers | None,
     ) -> None:
+        # Without any there is nothing to look at.
+        self.outliers = None if outliers is None or len(outliers.positions) == 0 else outliers
+        self.norm_max = moments.norm_max
+        self.unlisted: float | None = None
         self.vectors, self.offsets, self.bias, self.query = vectors, offsets, bias, query
         self.temperature, self.tolerance = temperature, tolerance
         self.sizes, self.radii = np.diff(offsets), moments.radii
@@ -91,6 +96,11 @@ class Probing:
         self.estimates = dots / temperature + offset
         if self.variances is not None:
             self.estimates = self.estimates + dispersion_term(self.variances, self.log_counts)
+        if moments.reach is not None:
+            # The item that reaches farthest along the mean has a score that is nearly known.
+            longest = dots * moments.reach.astype(np.float64) / temperature + self.log_weight
+            self.estimates = np.where(self.sizes > 0, np.maximum(self.estimates, longest), -np.inf)
+        self.means = dots / temperature + self.log_weight
         self.known = np.full(len(self.sizes), -np.inf)
         # The sample of the tail depends on the query alone, whatever the seed: -0 and 0 are one number.
         self.stream = hash_bytes((query.astype(np.float32) + np.float32(0)).tobytes())
@@ -100,10 +110,12 @@ class Probing:
 
     def run(self, probes: int) -> tuple[Doubles, float, int]:
         """Return the law's log masses (k,), the error and the items scored.  probes below 0: adaptive."""
-        budget = max(BUDGET_ITEMS, len(self.vectors) // BUDGET_PART)
+        budget = max(BUDGET_NUMBERS // len(self.query), len(self.vectors) // BUDGET_PART)
         if probes < 0:
             self.scan_nearest_cells()
             self.scan_large_cells()
+            self.scan_cells_of_outliers()
+            self.unlisted = None if self.outliers is None else float(self.outliers.farthest[0])
         wanted = max(probes, 0)
         while True:
             self.scan_best_cells(wanted)
@@ -159,10 +171,31 @@ class Probing:
         copy = float(wide @ wide) / self.temperature + self.log_weight - log_sum_exp(self.estimates)
         if not copy > np.log(self.tolerance / 4):
             return
+        nearest = np.inf
         for _ in range(NEAREST_CELLS):
-            if not self.tail_is_empty():
-                held = np.where(np.isfinite(self.estimates), self.closeness, -np.inf)
-                self.probe_cells(np.array([held.argmax()]))
+            held = np.where(np.isfinite(self.estimates), self.closeness, -np.inf)
+            distance = float(wide @ wide) - 2 * held.max()
+            nearest = min(nearest, distance)
+            if self.tail_is_empty() or distance > NEARLY * nearest:
+                break
+            self.probe_cells(np.array([held.argmax()]))
+
+    def scan_cells_of_outliers(self) -> None:
+        """Cells with a listed item that, were it one more, would have a share worth the name."""
+        if self.outliers is None or self.tail_is_empty():
+            return
+        everything = np.logaddexp(log_sum_exp(self.known), log_sum_exp(self.estimates))
+        least = everything + np.log(self.tolerance / 8) - self.log_weight
+        longest = float(np.linalg.norm(self.query.astype(np.float64))) * float(self.norm_max.max())
+        if longest / self.temperature < least and self.bias is None:
+            return
+        positions = self.outliers.positions
+        logits = scan(self.outliers.vectors, self.query) / self.temperature
+        if self.bias is not None:
+            logits = logits + self.bias[positions] - self.log_weight
+        self.scored += len(positions)
+        cells = np.unique(np.searchsorted(self.offsets, positions[logits >= least], side="right") - 1)
+        self.probe_cells(cells[np.isfinite(self.estimates[cells])])
 
     def scan_large_cells(self) -> None:
         """Cells with a large part of the estimated mass that is left."""
@@ -232,16 +265,15 @@ class Probing:
         known = log_sum_exp(self.known)
         if known == -np.inf:
             return 0.0
-        variances, terms = self.variances, np.zeros(len(self.sizes))
+        variances, means = self.variances, self.means
         if variances is None:
             variances = np.full(len(self.sizes), np.mean([sample.variance for sample in self.samples]))
-        else:
-            terms = dispersion_term(variances, self.log_counts)
-        means = self.estimates - self.log_counts - terms
         reach = float(np.linalg.norm(self.query.astype(np.float64))) / len(self.query) ** 0.5 / self.temperature
+        # What lies farther was looked at, if probing is adaptive.
+        radii = self.radii if self.unlisted is None else np.minimum(self.radii, self.unlisted)
         risk = 0.0
         for cell in np.flatnonzero(np.isfinite(self.estimates) & (self.sizes >= 2)):
-            gap, variance, outlier = max(0.0, known - means[cell]), variances[cell], reach * float(self.radii[cell])
+            gap, variance, outlier = max(0.0, known - means[cell]), variances[cell], reach * float(radii[cell])
             if variance > 0 and known - means[cell] < variance:
                 risk += min(1.0, float(np.exp(self.log_counts[cell] - gap * gap / variance / 2)))
             if gap < FARTHEST * outlier:
@@ -268,12 +300,22 @@ def probed_masses(
     dispersion: bool,
     probes: int,
     tolerance: float,
+    outliers: Outliers | None = None,
 ) -> tuple[Doubles, float, int]:
     """The log masses (k,) of the probed law of one query, its stated error, and how many items were scored.
 
     probes below 0: as many as the tolerance asks for.  (probes = 0 is the published law, `estimated_masses`.)
     """
     probing = Probing(
-        vectors, offsets, moments, bias, query, temperature, offset=offset, dispersion=dispersion, tolerance=tolerance
+        vectors,
+        offsets,
+        moments,
+        bias,
+        query,
+        temperature,
+        offset=offset,
+        dispersion=dispersion,
+        tolerance=tolerance,
+        outliers=outliers,
     )
     return probing.run(probes)

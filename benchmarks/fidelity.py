@@ -1,0 +1,163 @@
+"""How close the default law is to the softmax, how honest its stated error is, and what both cost; certified beside."""
+
+from pathlib import Path
+
+import numpy as np
+
+import softindex
+from benchmarks.data import glove, synth
+from benchmarks.draws import interleave
+from benchmarks.peers import NumpyExact
+from benchmarks.report import Table
+
+TEMPERATURES = (0.05, 0.1, 0.2)
+QUERIES = 300
+
+
+def distances(index, queries, temperature, **options):
+    """KL(law || softmax), total variation and stated error (b,), from the masses of cells.
+
+    Inside a cell every law is the softmax, so the cells tell all.
+    """
+    log_p, error = masses(index, queries, temperature, **options)
+    log_q, _ = masses(index, queries, temperature, method="exact")
+    p = np.exp(log_p)
+    kl = (p * np.where(p > 0, log_p - log_q, 0.0)).sum(axis=1)
+    return kl, np.abs(p - np.exp(log_q)).sum(axis=1) / 2, error
+
+
+def masses(index, queries, temperature, *, method="sd-2ls", probes=None, tolerance=None):
+    """Normalised log masses (b, k) of the cells, and the stated error (b,)."""
+    law, cells, allowed = index._law(method, probes, tolerance)
+    b = len(queries)
+    found, scored, error = np.empty((b, index.clusters)), np.empty(b, np.int64), np.empty(b)
+    index._engine.masses(queries, law, temperature, cells, allowed, 1, found, scored, error)
+    return found - np.logaddexp.reduce(found, axis=1, keepdims=True), error
+
+
+def made(kind, rng):
+    """Sets that nothing was tuned on: few and many dimensions, lengths of all sizes, heavy tails."""
+    if kind == "8 dimensions":
+        return mixture(rng, 200_000, 8, 300, 0.3)
+    if kind == "768 dimensions":
+        return mixture(rng, 60_000, 768, 200, 0.03)
+    if kind == "lengths of all sizes":
+        vectors = mixture(rng, 200_000, 64, 500, 0.1)
+        return (vectors * np.exp(0.4 * rng.standard_normal((len(vectors), 1)))).astype(np.float32)
+    vectors = rng.standard_t(3, size=(200_000, 48)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+MADE = ("8 dimensions", "768 dimensions", "lengths of all sizes", "heavy tails, unit length")
+
+
+def mixture(rng, n, d, groups, noise):
+    """Groups of very different size around means on the unit sphere."""
+    means = rng.standard_normal((groups, d))
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    weights = np.exp(rng.standard_normal(groups))
+    group = rng.choice(groups, size=n, p=weights / weights.sum())
+    return (means[group] + noise * rng.standard_normal((n, d))).astype(np.float32)
+
+
+def sets(options):
+    """Name and vectors of every set, one at a time."""
+    yield f"synth-balanced, {options.items:,} x 100", lambda: synth(options.items, balanced=True)
+    yield f"synth-unbalanced, {options.items:,} x 100", lambda: synth(options.items)
+    yield "GloVe, 341,479 x 100, unit length", glove
+    for kind in MADE:
+        yield kind, lambda kind=kind: made(kind, np.random.default_rng(5))
+    for path in options.vectors:
+        yield Path(path).stem, lambda path=path: np.load(path)
+
+
+def measure(name, vectors):
+    """Rows of three tables for one set: closeness and cost of the default, its honesty, certified draws."""
+    index = softindex.build(vectors, progress=True)
+    coded = softindex.build(vectors, codes=True, progress=True)
+    rng = np.random.default_rng(1)
+    queries = vectors[rng.choice(len(vectors), size=QUERIES, replace=False)]
+    exact = NumpyExact(vectors)
+    close, honest, certain = [], [], []
+    for t in TEMPERATURES:
+        kl, tv, stated = distances(index, queries, t)
+        published = distances(index, queries, t, probes=0)[0]
+
+        def ours(which, n=1, t=t, **named):
+            return lambda query: which.sample(query, n, temperature=t, threads=1, **named)
+
+        contestants = {
+            "NumPy": lambda query, t=t: exact.draw(query, t),
+            "default": ours(index),
+            "hundred": ours(index, 100),
+            "certified": ours(index, method="certified"),
+            "coded": ours(coded, method="certified"),
+        }
+        seconds = interleave(contestants, queries[:100])
+        ratio = {name: seconds["NumPy"] / value for name, value in seconds.items()}
+        scored = index.sample(queries, temperature=t, seed=1).items_scored.mean()
+        looked_at = index.sample(queries[:100], temperature=t, method="certified").items_scored.mean()
+        close.append(
+            [
+                name,
+                str(t),
+                f"{published.mean():.1e}",
+                f"{kl.mean():.1e}",
+                f"{seconds['default'] * 1e6:,.0f}",
+                f"{ratio['default']:,.0f}x",
+                f"{scored / len(vectors):.1%}",
+                f"{seconds['hundred'] / seconds['default']:.1f}x",
+            ]
+        )
+        honest.append(
+            [
+                name,
+                str(t),
+                f"{tv.mean():.4f}",
+                f"{stated.mean():.4f}",
+                f"{(tv > stated).mean():.1%}",
+                f"{(tv > 0.01 + 2 * stated).mean():.1%}",
+                f"{(tv - stated).max():.3f}",
+            ]
+        )
+        certain.append(
+            [
+                name,
+                str(t),
+                *(f"{seconds[which] * 1e6:,.0f}" for which in ("certified", "coded")),
+                *(f"{ratio[which]:,.1f}x" for which in ("certified", "coded")),
+                f"{looked_at / len(vectors):.1%}",
+            ]
+        )
+    return close, honest, certain
+
+
+def run(options):
+    """The three tables over all sets."""
+    close, honest, certain = [], [], []
+    for name, make in sets(options):
+        vectors = make()
+        if vectors is None:
+            continue
+        for rows, more in zip((close, honest, certain), measure(name, vectors), strict=True):
+            rows.extend(more)
+        del vectors
+    count = f"{QUERIES} queries drawn from the items"
+    return [
+        Table(
+            f"The default (sd-2ls, adaptive probes): mean KL(law || softmax) over {count}; microseconds a draw, "
+            "medians of 100 interleaved single-query calls on one thread, against an exact draw in NumPy",
+            ["set", "t", "KL, published sd-2ls", "KL, default", "us", "against NumPy", "scored", "100 draws"],
+            close,
+        ),
+        Table(
+            f"Its stated error against the measured total variation, {count}",
+            ["set", "t", "measured", "stated", "measured > stated", "> 0.01 + 2 x stated", "largest excess"],
+            honest,
+        ),
+        Table(
+            "Certified (provably exact) draws: microseconds, medians as above",
+            ["set", "t", "us", "us with codes", "against NumPy", "with codes", "scored"],
+            certain,
+        ),
+    ]

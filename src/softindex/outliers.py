@@ -1,0 +1,45 @@
+"""The items that lie farthest from the mean of their cell: no moment tells of them, so they are listed."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softindex.records import Floats, Integers, Outliers
+from softindex.rounding import round_up
+
+__all__ = ["list_outliers"]
+
+BLOCK_VALUES = 1 << 22
+UNUSUAL = 1.5
+"""An outlier is farther than this many times the root of the mean squared distance."""
+
+
+def list_outliers(vectors: Floats, offsets: Integers, means: Floats, *, threads: int) -> Outliers:
+    """List up to 2 sqrt(n) of the items (n, d), in cell order, by their distance from the mean (k, d) of their cell."""
+    n, d = vectors.shape
+    count = min(round(2 * n**0.5), n // 8)
+    squared, step = np.empty(n, np.float32), max(1, BLOCK_VALUES // d)
+
+    def fill(start: int) -> None:
+        stop = min(start + step, n)
+        first = int(np.searchsorted(offsets, start, side="right")) - 1
+        last = int(np.searchsorted(offsets, stop, side="left"))
+        sizes = np.diff(np.clip(offsets[first : last + 1], start, stop).astype(np.int64))
+        centres: Floats = np.repeat(means[first:last], sizes, axis=0)
+        away = vectors[start:stop] - centres
+        # Lengths of up to 1e15 have squares that float32 still holds.
+        squared[start:stop] = np.einsum("nd,nd->n", away, away)
+
+    with ThreadPoolExecutor(max_workers=threads) as pool:
+        list(pool.map(fill, range(0, n, step)))
+    order = np.argpartition(squared, n - count)[n - count :] if count else np.empty(0, np.int64)
+    # Where all are about as far, the farthest are not special, and looking at them would be time lost.
+    order = order[squared[order] > UNUSUAL**2 * squared.mean(dtype=np.float64)]
+    positions = np.sort(order).astype(np.int64)
+    rest: NDArray[np.float32] = np.delete(squared, positions)
+    # Float32 lost at most a few parts in a million of a sum of squares.
+    farthest = round_up(float(rest.max(initial=0.0)) ** 0.5 * (1 + 1e-4))
+    return Outliers(positions, np.ascontiguousarray(vectors[positions]), np.array([farthest], np.float32))
