@@ -1,4 +1,4 @@
-"""Benchmarks: `python -m benchmarks [draws] [fidelity] [threads] [build] [large]`; all but large by default."""
+"""Benchmarks: `python -m benchmarks [SECTION ...]`; all but the large one when none is named."""
 
 import argparse
 import importlib
@@ -9,11 +9,12 @@ import sys
 SECTIONS = {
     "draws": "draws:run",
     "fidelity": "fidelity:run",
+    "defaults": "defaults:run",
     "threads": "draws:run_threads",
     "build": "build:run",
     "large": "large:run",
 }
-ONE_THREAD = ("draws", "fidelity", "threads")
+ONE_THREAD = ("draws", "fidelity", "defaults", "threads")
 """Here the peers' BLAS must run on one thread as ours does; elsewhere everybody may use all cores."""
 
 
@@ -31,7 +32,7 @@ def main() -> None:
         parser.error(f"there is no section {min(unknown)}; take {', '.join(SECTIONS)}")
     if len(options.sections) != 1:
         rest = [word for word in sys.argv[1:] if word not in options.sections]
-        for section in options.sections or ["draws", "fidelity", "threads", "build"]:
+        for section in options.sections or ["draws", "fidelity", "defaults", "threads", "build"]:
             subprocess.run([sys.executable, "-m", "benchmarks", section, *rest], check=True)
         return
     section = options.sections[0]

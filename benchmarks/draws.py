@@ -94,7 +94,7 @@ def run_threads(options):
         queries = vectors[rng.choice(len(vectors), size=size, replace=False)]
         functions = {
             threads: lambda batch, t=threads, m=method: index.sample(
-                batch, temperature=TEMPERATURE, method=m, threads=t
+                batch, temperature=TEMPERATURE, method=m, probes=0, threads=t
             )
             for threads in (1, 2)
         }

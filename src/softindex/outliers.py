@@ -27,7 +27,8 @@ def list_outliers(vectors: Floats, offsets: Integers, means: Floats, *, threads:
         stop = min(start + step, n)
         first = int(np.searchsorted(offsets, start, side="right")) - 1
         last = int(np.searchsorted(offsets, stop, side="left"))
-        sizes = np.diff(np.clip(offsets[first : last + 1], start, stop).astype(np.int64))
+        ends = np.clip(offsets[first : last + 1], start, stop)
+        sizes = ends[1:] - ends[:-1]
         centres: Floats = np.repeat(means[first:last], sizes, axis=0)
         away = vectors[start:stop] - centres
         # Lengths of up to 1e15 have squares that float32 still holds.

@@ -1,0 +1,60 @@
+"""Why the defaults are what they are: clusters, rank and tolerance, each varied alone."""
+
+from functools import partial
+
+import numpy as np
+
+import softindex
+from benchmarks.data import glove, synth
+from benchmarks.draws import interleave
+from benchmarks.fidelity import TEMPERATURES, distances, made
+from benchmarks.report import Table
+
+CLUSTERS = (0.5, 1, 2, 4)
+"""Times sqrt(n)."""
+RANKS = (2, 4, 8, 16)
+TOLERANCES = (0.01, 0.03, 0.1)
+
+
+def settings():
+    """What is varied: name, build options as a function of n, and options of a call."""
+    for factor in CLUSTERS:
+        yield f"clusters = {factor:g} sqrt(n)", lambda n, f=factor: {"clusters": round(f * n**0.5)}, {}
+    for rank in RANKS:
+        yield f"rank {rank}", lambda n, r=rank: {"dispersion": r}, {}
+    for tolerance in TOLERANCES:
+        yield f"tolerance {tolerance}", lambda n: {}, {"tolerance": tolerance}
+
+
+def rows(name, vectors, queries=200):
+    """One row per setting: KL and microseconds at each temperature."""
+    picked = vectors[np.random.default_rng(1).choice(len(vectors), size=queries, replace=False)]
+    built = {}
+    for label, options, asked in settings():
+        wanted = options(len(vectors))
+        key = tuple(wanted.items())
+        if key not in built:
+            built.clear()
+            built[key] = softindex.build(vectors, progress=True, **wanted)
+        index, row = built[key], [name, label]
+        for t in TEMPERATURES:
+            kl = distances(index, picked, t, **asked)[0].mean()
+            draw = partial(index.sample, temperature=t, threads=1, **asked)
+            row.append(f"{kl:.1e} / {interleave({'draw': draw}, picked)['draw'] * 1e6:,.0f}")
+        yield row
+
+
+def run(options):
+    """GloVe, synth-unbalanced of a fifth of the items, and a mixture with lengths of all sizes."""
+    sets = {
+        "GloVe": glove,
+        f"synth-unbalanced, {options.items // 5:,}": lambda: synth(options.items // 5),
+        "lengths of all sizes": lambda: made("lengths of all sizes", np.random.default_rng(5)),
+    }
+    table = []
+    for name, make in sets.items():
+        vectors = make()
+        if vectors is not None:
+            table.extend(rows(name, vectors))
+    title = "Mean KL(law || softmax) / microseconds a draw (median, one thread) of the default method, 200 queries"
+    return [Table(title, ["set", "setting", *(f"t = {t}" for t in TEMPERATURES)], table)]
