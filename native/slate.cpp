@@ -274,15 +274,18 @@ double magnify(double error, double part) {
   return part > 0 ? std::min(1.0, error / part) : 1.0;
 }
 
-Drawn sample_best(const Asked& asked, const Restriction& restriction, const Remainder& rest, uint64_t key,
-                  uint64_t stream, int64_t n, int64_t* positions, double* log_prob) {
+// law_error: what the law states of itself, whose total the k best are compared with.
+Drawn sample_best(const Asked& asked, const Restriction& restriction, const Remainder& rest, double law_error,
+                  uint64_t key, uint64_t stream, int64_t n, int64_t* positions, double* log_prob) {
   double log_sum;
   int64_t scored;
   Listed listed = best_items(asked, restriction, log_sum, scored);
   const bool complete = listed.size() == rest.left();
   const double share = std::exp(log_sum - log_total(asked.kernels, asked.view, rest.log_masses()));
   cut(listed, restriction.top_p);
-  const double error = complete ? 0.0 : magnify(std::min(1.0, std::max(0.0, 1.0 - share)), restriction.top_p);
+  // An estimated total may be below that of the k best: what it is in doubt by still counts, as zero would be a proof.
+  const double left_out = std::max(0.0, 1.0 - share) + (law_error > 0 ? law_error : 0.0) + 1e-16;
+  const double error = complete ? 0.0 : magnify(std::min(1.0, left_out), restriction.top_p);
   const Drawn drawn = {listed.size(), std::min(asked.view.n, scored + rest.scored()), error};
   if (restriction.replace || n <= drawn.left)
     draw_listed(asked.kernels, listed, restriction.replace, key, stream, n, positions, log_prob);
@@ -331,7 +334,7 @@ Drawn sample_part(const Asked& asked, const Restriction& restriction, double err
   Remainder rest(asked.kernels, asked.view, asked.law.temperature, asked.query, asked.log_masses);
   rest.take(restriction.excluded, restriction.count);
   if (rest.left() == 0) return {};
-  if (restriction.k > 0) return sample_best(asked, restriction, rest, key, stream, n, positions, log_prob);
+  if (restriction.k > 0) return sample_best(asked, restriction, rest, error, key, stream, n, positions, log_prob);
   const double part = std::exp(log_total(asked.kernels, asked.view, rest.log_masses()) -
                                log_total(asked.kernels, asked.view, asked.log_masses));
   Drawn drawn = {rest.left(), 0, magnify(error, part * restriction.top_p)};
