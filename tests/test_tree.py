@@ -214,7 +214,9 @@ def test_an_index_without_a_tree_says_how_to_get_one(method):
 @pytest.mark.parametrize("method", TREE_METHODS)
 def test_a_tree_does_not_estimate_log_z_and_says_what_does(method):
     index = softindex.build(normal(50, 4), tree=True)
-    with pytest.raises(softindex.MethodError, match="does not estimate log Z; use one of exact, certified, 2ls, s-2ls, sd-2ls"):
+    with pytest.raises(
+        softindex.MethodError, match="does not estimate log Z; use one of exact, certified, 2ls, s-2ls, sd-2ls"
+    ):
         index.log_partition(np.ones(4, np.float32), temperature=1.0, method=method)
 
 
