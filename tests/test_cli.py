@@ -7,6 +7,8 @@ import sys
 import numpy as np
 import pytest
 
+from softindex.laws import METHODS
+
 
 def run(*arguments, stdin=None):
     command = [sys.executable, "-c", "from softindex.cli import main; main()", *map(str, arguments)]
@@ -64,6 +66,62 @@ def test_sample_prints_one_json_object_per_query_and_repeats_for_a_seed(saved):
     lines = [json.loads(line) for line in first.stdout.splitlines()]
     assert [line["query"] for line in lines] == [0, 1, 2]
     assert all(len(line["ids"]) == len(line["log_prob"]) == 4 for line in lines)
+
+
+def drawn(saved, *arguments):
+    done = run("sample", saved / "index", saved / "queries.npy", "-t", 0.3, "-n", 2, "--seed", 1, "--json", *arguments)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_sample_takes_probes_and_a_tolerance_and_states_the_error(saved):
+    clusters = json.loads(run("info", saved / "index", "--json").stdout)["clusters"]
+    assert all(line["error"] is None for line in drawn(saved, "--probes", 0))
+    assert all(line["error"] <= 1e-9 for line in drawn(saved, "--probes", clusters))
+    loose, tight = drawn(saved, "--tolerance", 0.9), drawn(saved, "--tolerance", 1e-6)
+    assert all(line["error"] <= 0.9 for line in loose)
+    assert all(line["error"] <= 1e-6 for line in tight)
+    assert sum(line["items_scored"] for line in loose) < sum(line["items_scored"] for line in tight)
+
+
+def test_certified_draws_come_with_their_bounds_and_no_others_do(saved):
+    for line in drawn(saved, "--method", "certified"):
+        assert line["error"] == 0
+        assert all(
+            low <= value <= high for low, value, high in zip(line["low"], line["log_prob"], line["high"], strict=True)
+        )
+    assert all(not {"low", "high"} & set(line) for line in drawn(saved))
+
+
+def test_the_table_of_draws_shows_the_error_and_the_items_scored_once_per_query(saved):
+    asked = ("sample", saved / "index", saved / "queries.npy", "-t", 0.3, "-n", 2, "--seed", 1)
+    for arguments, shown in (((), None), (("--probes", 0), "-"), (("--method", "certified"), "0")):
+        done = run(*asked, *arguments)
+        assert done.returncode == 0, done.stderr
+        cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines() if "│" in line]
+        first, later = cells[::2], cells[1::2]
+        expected = drawn(saved, *arguments)
+        assert [int(row[-1].replace(",", "")) for row in first] == [line["items_scored"] for line in expected]
+        assert [row[-2] for row in first] == [shown or f"{line['error']:.2g}" for line in expected]
+        assert all(row[-2:] == ["", ""] for row in later)
+        assert ("low" in done.stdout) == ("certified" in arguments)
+
+
+def test_the_help_of_sample_explains_every_method(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "500")
+    told = run("sample", "--help").stdout
+    explained = next(line for line in told.splitlines() if "The law to draw from" in line).split("The law to draw")[1]
+    assert all(method in explained for method in METHODS)
+    assert "--probes" in told
+    assert "--tolerance" in told
+
+
+def test_top_k_takes_probes(saved):
+    asked = ("top-k", saved / "index", saved / "queries.npy", "-k", 3, "--json")
+    proven, quick = (
+        [json.loads(line) for line in run(*asked, *more).stdout.splitlines()] for more in ((), ("--probes", 1))
+    )
+    assert all(one["items_scored"] < all_["items_scored"] for one, all_ in zip(quick, proven, strict=True))
 
 
 def test_sample_from_a_part_of_the_law(saved, tmp_path):
@@ -147,6 +205,15 @@ def test_ids_that_only_look_like_numbers_stay_text(saved, tmp_path):
         (("sample", "{index}", "{queries}", "-t", "1", "--top-p", "2"), 3, "top_p"),
         (("sample", "{index}", "{queries}", "-t", "1", "-k", "5"), 3, "top-k"),
         (("sample", "{index}", "{queries}", "-t", "1", "-n", "501", "--no-replace"), 3, "replacement"),
+        (("sample", "{index}", "{queries}", "-t", "1", "--probes", "-1"), 3, "probes is -1; expected"),
+        (("sample", "{index}", "{queries}", "-t", "1", "--probes", "501"), 3, "probes is 501; expected"),
+        (("sample", "{index}", "{queries}", "-t", "1", "--probes", "x"), 2, "probes"),
+        (("sample", "{index}", "{queries}", "-t", "1", "--probes", "3", "--method", "exact"), 3, "leave probes out"),
+        (("sample", "{index}", "{queries}", "-t", "1", "--probes", "0", "--method", "top-k"), 3, "probes is 0"),
+        (("sample", "{index}", "{queries}", "-t", "1", "--tolerance", "0"), 3, "tolerance is 0.0; expected"),
+        (("sample", "{index}", "{queries}", "-t", "1", "--tolerance", "nan"), 3, "tolerance is nan; expected"),
+        (("top-k", "{index}", "{queries}", "--probes", "0"), 3, "probes"),
+        (("top-k", "{index}", "{queries}", "--probes", "99999999999999999999"), 3, "probes"),
     ],
 )
 def test_an_error_is_one_sentence_on_stderr_and_a_stable_exit_code(saved, arguments, code, sentence):
@@ -179,6 +246,24 @@ def test_the_demo_measures_every_method():
     done = run("demo", "--items", 3000, "--json")
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(lines) == 12
-    assert {line["method"] for line in lines} == {"exact", "2ls", "s-2ls", "sd-2ls"}
-    assert all(line["kl"] >= 0 for line in lines)
+    found = {(line["temperature"], line["method"], line["probes"]): line for line in lines}
+    assert len(found) == len(lines)
+    for temperature in {line["temperature"] for line in lines}:
+        assert {asked[1:] for asked in found if asked[0] == temperature} == {
+            ("exact", None), ("certified", None), ("2ls", 0), ("s-2ls", 0), ("sd-2ls", 0), ("sd-2ls", None),
+        }  # fmt: skip
+    for line in lines:
+        assert np.isfinite(line["kl"])
+        assert 0 <= line["total_variation"] <= 1
+        assert (line["stated_error"] is None) == (line["probes"] == 0)
+        assert line["stated_error"] is None or 0 <= line["stated_error"] <= 1
+        if line["method"] in ("exact", "certified"):
+            assert line["kl"] == line["total_variation"] == line["stated_error"] == 0
+    assert found[0.05, "sd-2ls", None]["kl"] <= found[0.05, "sd-2ls", 0]["kl"]
+
+
+def test_the_demo_tells_people_what_to_take_from_it():
+    done = run("demo", "--items", 1000)
+    assert done.returncode == 0, done.stderr
+    for words in ("measured", "TV", "stated", "sd-2ls (default)", "sd-2ls, probes=0", "What to take from it"):
+        assert words in done.stdout

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Iterable
 from dataclasses import asdict
 from enum import Enum
@@ -22,7 +23,7 @@ from rich.table import Table
 import softindex
 from softindex import demo as demonstration
 from softindex.errors import InputError, MissingDependencyError, StorageError
-from softindex.laws import METHODS
+from softindex.laws import METHODS, TOLERANCE
 from softindex.progress import reporting
 from softindex.store import read_manifest
 from softindex.store import verify as verify_stored
@@ -74,7 +75,7 @@ def _plain(value: Any) -> Any:
 def _table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
     table = Table(title=title, title_justify="left")
     for column in columns:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", overflow="fold")  # a narrow terminal breaks an id, and cuts none
     for row in rows:
         table.add_row(*[str(value) for value in row])
     # Outside a terminal rich assumes 80 columns and cuts; a pipe has no width.
@@ -88,14 +89,35 @@ def _print_rows(result: Any, names: Iterable[str], count: int, told: dict[str, A
         _print_json({"query": row, **{name: _plain(getattr(result, name)[row]) for name in names}, **told})
 
 
-def _print_table(title: str, name: str, ids: NDArray[Any], values: list[list[str]]) -> None:
-    """One line per result, the queries one after the other."""
+def _print_table(
+    title: str, ids: NDArray[Any], columns: dict[str, list[list[str]]], told: dict[str, list[str]] | None = None
+) -> None:
+    """One line per result, the queries one after the other.
+
+    columns: a value per result; told: a value per query, shown beside its first result.
+    """
+    once = told or {}
     rows = (
-        (row, identity, value)
-        for row, (found, shown) in enumerate(zip(ids, values, strict=True))
-        for identity, value in zip(found, shown, strict=True)
+        (
+            row,
+            identity,
+            *(values[row][place] for values in columns.values()),
+            *(values[row] if place == 0 else "" for values in once.values()),
+        )
+        for row, found in enumerate(ids)
+        for place, identity in enumerate(found)
     )
-    _table(title, ("query", "id", name), rows)
+    _table(title, ("query", "id", *columns, *once), rows)
+
+
+def _decimals(values: NDArray[Any]) -> list[list[str]]:
+    # Adding zero turns -0.0 into 0.0.
+    return [[f"{value + 0.0:.4f}" for value in row] for row in values]
+
+
+def _error(value: float | None) -> str:
+    """An error to two digits, and a dash where none is stated."""
+    return "-" if value is None or np.isnan(value) else f"{value:.2g}"
 
 
 def _parse_line(line: str, number: int) -> list[float]:
@@ -246,7 +268,24 @@ def sample(
     queries: Queries,
     temperature: Temperature,
     n: Annotated[int, typer.Option("-n", help="Draws per query.")] = 1,
-    method: Annotated[Method, typer.Option(help="The law to draw from.")] = DEFAULT_METHOD,
+    method: Annotated[
+        Method,
+        typer.Option(
+            help="The law to draw from. The softmax itself: exact, and certified, which scans fewer items. Close to "
+            "it: 2ls, s-2ls, sd-2ls. By a tree, in an index built with --tree: hierarchical, s-hierarchical, "
+            "sd-hierarchical. Of the best items only: top-k."
+        ),
+    ] = DEFAULT_METHOD,
+    probes: Annotated[
+        int | None,
+        typer.Option(
+            help="Clusters to scan before drawing; 0 is the published law, which states no error. As many as the "
+            "tolerance asks for, within a limit, when left out."
+        ),
+    ] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help=f"The stated error to stop probing at; {TOLERANCE} when left out.")
+    ] = None,
     no_replace: Annotated[bool, typer.Option("--no-replace", help="Draw no item twice for a query.")] = False,
     exclude: Annotated[
         str | None,
@@ -260,13 +299,18 @@ def sample(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw items for each query and tell the log-probability of each draw."""
+    """Draw items for each query and tell the log-probability of each draw, and how far the law is from the softmax.
+
+    The error is the estimated total variation to the softmax; - or null: none is stated. Low and high are proven.
+    """
     loaded, asked = softindex.load(index), np.atleast_2d(_read_queries(queries))
     draws = loaded.sample(
         asked,
         n,
         temperature=temperature,
         method=method.value,
+        probes=probes,
+        tolerance=tolerance,
         replace=not no_replace,
         exclude=None if exclude is None else _excluded(exclude, loaded),
         top_p=top_p,
@@ -274,13 +318,16 @@ def sample(
         seed=seed,
         threads=threads,
     )
+    per_draw = ("log_prob",) if draws.low is None else ("log_prob", "low", "high")
     if as_json:
         told = {"method": draws.method, "seed": draws.seed}
-        _print_rows(draws, ("ids", "log_prob", "error", "items_scored"), len(asked), told)
+        _print_rows(draws, ("ids", *per_draw, "error", "items_scored"), len(asked), told)
     else:
         title = f"{draws.method}, temperature {temperature}, seed {draws.seed}"
-        # Adding zero turns -0.0 into 0.0.
-        _print_table(title, "log_prob", draws.ids, [[f"{value + 0.0:.4f}" for value in row] for row in draws.log_prob])
+        columns = {name: _decimals(getattr(draws, name)) for name in per_draw}
+        errors, scored = np.asarray(draws.error), np.asarray(draws.items_scored)
+        per_query = {"error": [_error(value) for value in errors], "items scored": [f"{value:,}" for value in scored]}
+        _print_table(title, draws.ids, columns, per_query)
 
 
 def _excluded(text: str, index: softindex.Index) -> list[int] | list[str]:
@@ -321,7 +368,7 @@ def top_k(
     if as_json:
         _print_rows(best, ("ids", "scores", "items_scored"), len(asked), {})
     else:
-        _print_table(f"top {k}", "score", best.ids, [[f"{value:.6g}" for value in row] for row in best.scores])
+        _print_table(f"top {k}", best.ids, {"score": [[f"{value:.6g}" for value in row] for row in best.scores]})
 
 
 @app.command()
@@ -343,8 +390,10 @@ def demo(
     rows = (
         (
             line.temperature,
-            line.method,
-            f"{line.kl:.2e}" if line.kl else "0",
+            line.label,
+            _error(line.kl),
+            _error(line.total_variation),
+            _error(line.stated_error),
             f"{line.microseconds:,.0f}",
             f"{line.speedup:,.0f}x",
             f"{line.items_scored:,.0f}",
@@ -352,17 +401,23 @@ def demo(
         for line in lines
     )
     title = (
-        f"{len(index):,} items, {index.dim} dimensions, {index.clusters} clusters; {len(queries)} queries, one thread"
+        f"{len(index):,} items of {index.dim} dimensions in {index.clusters} clusters, with eight-bit codes for "
+        f"certified draws; {len(queries)} of the items as queries; one thread"
     )
+    # In two lines, so that a terminal of 80 columns breaks no number.
     columns = (
-        "temperature",
+        "t",
         "method",
-        "KL(law || softmax)",
-        "microseconds a draw",
-        "speed-up",
-        "items scored",
+        "KL",
+        "measured\nTV",
+        "stated\nerror",
+        "micro-\nseconds",
+        "speed-\nup",
+        "items\nscored",
     )
     _table(title, columns, rows)
+    for paragraph in (demonstration.LEGEND, demonstration.conclude(lines)):
+        typer.echo("\n" + textwrap.fill(paragraph, 100))
 
 
 def main() -> None:
