@@ -23,8 +23,8 @@ constexpr int64_t tail_samples = 8;
 constexpr int64_t shortest_stretch = 64;
 constexpr double most_precise = 25.0;
 // A cell with more than this part of the estimated mass is scanned without asking further.
-constexpr int nearest_cells = 4;
-constexpr double nearly = 1.1;
+constexpr int nearest_cells = 8;
+constexpr double nearly = 1.15, copied = 0.999;
 constexpr double large_share = 1.0 / 32;
 constexpr int64_t first_probes = 4;
 // What the adaptive law may scan before it gives up and says so: items of this many numbers, or one item in so many.
@@ -90,8 +90,9 @@ class Probe {
     kernels_.scan(view_.items(from, from + count), query_, workspace_.dots.data());
     const float* bias = view_.bias == nullptr ? nullptr : view_.bias + from;
     scored_ += count;
-    return log_mass(kernels_.weigh(workspace_.dots.data(), count, 1.0 / law_.temperature, bias, nullptr, nullptr),
-                    law_.temperature, pivot_);
+    const Mass mass = kernels_.weigh(workspace_.dots.data(), count, 1.0 / law_.temperature, bias, nullptr, nullptr);
+    best_score_ = mass.reference;
+    return log_mass(mass, law_.temperature, pivot_);
   }
 
   void remember(int64_t cell, double log_sum) {
@@ -114,7 +115,7 @@ class Probe {
     const double log_all = tail_.peak + tail_.log_total;
     const double copy = (squared - pivot_) / law_.temperature + law_.log_weight - log_all;
     if (!(copy > std::log(law_.tolerance / 4))) return;
-    // Several of them where they are nearly as near: the means have moved a little since the items were assigned.
+    // Others that are nearly as near come next, as the means have moved a little since the items were assigned.
     double nearest_distance = 0;
     for (int i = 0; i < nearest_cells; ++i) {
       int64_t nearest = -1;
@@ -130,17 +131,23 @@ class Probe {
       if (i == 0) nearest_distance = distance;
       if (nearest < 0 || distance > nearly * nearest_distance) break;
       probe_cell(nearest);
+      // There it is.
+      if (best_score_ >= copied * squared) break;
     }
     weigh_tail();
   }
 
+  // Cells with a large part of all mass; the more of an estimate hangs on its variance, the smaller a part is large.
   void scan_large_cells() {
+    if (tail_is_empty()) return;
     const float* weights = workspace_.cell_weights.data();
-    const double least = large_share * workspace_.cell_prefix[blocks(view_.k) - 1];
+    const double beside = std::exp(std::min(known_ - (tail_.peak + tail_.log_total), 600.0));
+    const double least = large_share * workspace_.cell_prefix[blocks(view_.k) - 1] * (1.0 + beside);
     std::vector<int64_t>& cells = workspace_.cells;
     cells.clear();
     for (int64_t c = 0; c < view_.k; ++c)
-      if (weights[c] > least) cells.push_back(c);
+      if (weights[c] > least || (variances_ != nullptr && weights[c] * variances_[c] > least && weights[c] > 0))
+        cells.push_back(c);
     for (int64_t cell : cells) probe_cell(cell);
     if (!cells.empty()) weigh_tail();
   }
@@ -340,6 +347,7 @@ class Probe {
   std::vector<TailSample> samples_;
   uint64_t drawn_ = 0;
   int64_t scored_ = 0, probed_ = 0;
+  double best_score_ = nothing;   // of the items scanned last
   double known_ = nothing;        // log of the sum over the cells that were scanned
   Total tail_ = {nothing, 0.0};   // the same of the estimates of all others
   double rho_ = 1.0;              // what the estimates of the tail are multiplied by
@@ -365,6 +373,7 @@ std::map<std::string, double> probing_constants() {
           {"largest_variance", largest_variance},
           {"largest_misfit", largest_misfit},
           {"nearly", nearly},
+          {"copied", copied},
           {"no_hope", no_hope},
           {"farthest", farthest}};
 }

@@ -16,7 +16,7 @@ TAIL_KEY = 0x7461696C73616D70
 TAIL_SAMPLES = 8
 SHORTEST_STRETCH = 64
 MOST_PRECISE = 25.0
-NEAREST_CELLS, NEARLY = 4, 1.1
+NEAREST_CELLS, NEARLY, COPIED = 8, 1.15, 0.999
 LARGE_SHARE = 1 / 32
 FIRST_PROBES = 4
 BUDGET_NUMBERS, BUDGET_PART = 1 << 20, 20
@@ -178,7 +178,11 @@ class Probing:
             nearest = min(nearest, distance)
             if self.tail_is_empty() or distance > NEARLY * nearest:
                 break
-            self.probe_cells(np.array([held.argmax()]))
+            cell = int(held.argmax())
+            self.probe_cells(np.array([cell]))
+            best = scan(self.vectors[self.offsets[cell] : self.offsets[cell + 1]], self.query).max()
+            if best >= COPIED * float(wide @ wide):
+                break
 
     def scan_cells_of_outliers(self) -> None:
         """Cells with a listed item that, were it one more, would have a share worth the name."""
@@ -198,10 +202,12 @@ class Probing:
         self.probe_cells(cells[np.isfinite(self.estimates[cells])])
 
     def scan_large_cells(self) -> None:
-        """Cells with a large part of the estimated mass that is left."""
+        """Cells with a large part of all mass; the more of an estimate hangs on its variance, the less is large."""
         if not self.tail_is_empty():
-            weights = self.tail_weights()
-            self.probe_cells(np.flatnonzero(weights > LARGE_SHARE * weights.sum()))
+            everything = np.logaddexp(log_sum_exp(self.known), log_sum_exp(self.estimates))
+            share = np.exp(self.estimates - everything)
+            weight = 1.0 if self.variances is None else np.maximum(self.variances, 1.0)
+            self.probe_cells(np.flatnonzero(share * weight > LARGE_SHARE))
 
     def scan_best_cells(self, wanted: int) -> None:
         """The largest estimates, until `wanted` cells are probed; equal ones in the order of cells."""
