@@ -203,6 +203,26 @@ def test_rounding_of_the_exponentials_is_allowed_for(form):
         assert width < 1e-2
 
 
+@pytest.mark.parametrize("d", [1, 16, 100, 4096])
+def test_bounds_hold_where_all_roundings_add_up(d):
+    # Equal coordinates: every addition of a dot product rounds to the same side.
+    rng = np.random.default_rng(d)
+    for _ in range(40):
+        index = made(np.full((3, d), rng.uniform(0.5, 1.0)), [3])
+        check_bounds(index, np.full(d, rng.uniform(0.5, 1.0)), 1e-8 * d)
+
+
+@pytest.mark.parametrize("d", [2, 5, 40])
+def test_bounds_hold_almost_opposite_to_a_cone(d):
+    # There the angle hangs on the last digits of its cosine.
+    rng = np.random.default_rng(d)
+    for _ in range(300):
+        axis, side = np.linalg.qr(rng.standard_normal((d, 2)))[0].T
+        items = np.concatenate([np.tile(axis + 0.6 * side, (4, 1)), np.tile(axis - 0.6 * side, (4, 1))])
+        query = -axis + 10.0 ** rng.uniform(-6, -3) * side
+        check_bounds(made(items, [8], None, "none"), query, 10.0 ** rng.uniform(-6, -3))
+
+
 def test_the_upper_bound_is_attained():
     # Two-point laws are the worst there are: bounds that are much wider there are not Bennett's.
     for n in (3, 20, 200):
@@ -274,11 +294,11 @@ def test_draws_fit_the_softmax_though_cells_are_rejected(temperature, codes, bia
 
 @cache
 def near_ties(codes):
-    """Cells whose scores nearly tie, wide in all other directions, and as many whose scores are far below."""
+    """Cells in a cap about the query, where no score is far above its mean's, and as many on the other side."""
     rng = np.random.default_rng(13)
-    items = 0.35 * rng.standard_normal((600, 24))
-    items[:, 0] = 0.03 * rng.standard_normal(600) - 4.0 * (np.arange(600) >= 300)
-    return made(items, [50] * 12, None, "full", codes)
+    around = directions(rng, 240, 23) * rng.uniform(0.05, 0.2, size=(240, 1))
+    ahead = np.sqrt(1 - (around**2).sum(axis=1)) * np.where(np.arange(240) < 120, 1, -1)
+    return made(np.column_stack([ahead, around]), [20] * 12, None, "none", codes)
 
 
 @pytest.mark.parametrize("error", [0.1, 0.3, 0.69, 0.71, 2.0])
