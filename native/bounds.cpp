@@ -12,7 +12,6 @@ constexpr double unit = 0x1.0p-24;  // float32 rounds by at most this part of a 
 // The sum of a scan is off by its exponentials (three units), the rounding of their arguments (down to -87, two
 // roundings each) and float32 sums over blocks of 64: see log_partition_slack.
 constexpr double scan_slack = (4 * 87 + 128) * unit;
-constexpr double tiny = 1e-36;      // products below the smallest normal float32 lose more than `unit` of themselves
 
 // Bennett's bound: a law with mean zero, variance <= v and no value above b has log E exp(l X) at most this. In terms of
 // x = l b and a = v / b^2 it is log((exp(-a x) + a exp(x)) / (1 + a)).
@@ -41,7 +40,7 @@ void best_score_bounds(const View& view, const float* query, double temperature,
       const double bias = temperature * view.bias_max[c];
       bound += bias + 0x1.0p-50 * (std::fabs(bias) + norm * view.norm_max[c]);
     }
-    workspace.bounds[c] = bound + tiny;
+    workspace.bounds[c] = bound + 2 * vanishing(view.d);
   }
 }
 
@@ -66,14 +65,15 @@ double variance_bound(const View& view, int64_t cell, double estimate, double no
 }
 
 // No true score of the cell lies farther above the mean's than this.
-double largest_deviation(const View& view, int64_t cell, double mean_dot, double norm, double rounded_cosine) {
+double largest_deviation(const View& view, int64_t cell, double mean_dot, double norm, double rounded_cosine,
+                         double vanished) {
   const double radius = norm * (double)view.radii[cell];
   double highest = norm * (double)view.norm_max[cell];
   if (view.min_cosine != nullptr && view.half_squares[cell] > 0 && norm > 0) {
     // The cone: no item is farther from the direction of the mean than its angle. Between the query and the cone's edge
     // lies the difference of two angles, if the query is outside.
     const double length = std::sqrt(2 * view.half_squares[cell]);
-    const double query = std::max(-1.0, mean_dot / (norm * length) + rounded_cosine);
+    const double query = std::max(-1.0, (mean_dot + vanished) / (norm * length) + rounded_cosine);
     const double edge = view.min_cosine[cell];
     // The cosine of the difference grows with the first and falls with the second, so both may err to this side.
     if (query < edge) {
@@ -93,7 +93,9 @@ void log_mass_bounds(const View& view, const Law& law, int64_t place, double* lo
   const double* variances = law.dispersion ? &workspace.variances[place * view.k] : nullptr;
   const QueryLength length = measure_query(view, query);
   const double norm = length.norm, inverse = 1.0 / law.temperature, pivot = workspace.pivots[place];
-  const double rounded_cosine = length.rounding + 1e-9;
+  const double rounded_cosine = length.rounding + 1e-9, vanished = vanishing(view.d);
+  // A coordinate of a stored mean is off by `unit` of itself, or by half the smallest float32 there is.
+  const double smallest = norm * std::sqrt((double)view.d) * 0x1.0p-149;
   const double squared_temperature = law.temperature * law.temperature;
   for (int64_t c = 0; c < view.k; ++c) {
     if (view.size(c) == 0) {
@@ -102,13 +104,14 @@ void log_mass_bounds(const View& view, const Law& law, int64_t place, double* lo
     }
     const double mean_dot = dots[c], longest = norm * (double)view.norm_max[c];
     // The dot with the mean rounds, the stored mean is a rounded one, and every score of a scan rounds again.
-    const double rounded = length.rounding * longest + tiny, centre = rounded + 2 * unit * longest;
+    const double rounded = length.rounding * longest + vanished, centre = rounded + 2 * unit * longest + smallest;
     const double score_slack = centre + rounded;
     const double slack = inverse * score_slack + scan_slack + 1e-14 * std::fabs(law.offset[c]) +
                          1e-15 * inverse * (std::fabs(mean_dot) + std::fabs(pivot));
     const double base = (mean_dot - pivot) * inverse + law.offset[c];
     lower[c] = base - slack;  // Jensen
-    const double deviation = std::max(0.0, largest_deviation(view, c, mean_dot, norm, rounded_cosine) + 2 * centre);
+    const double farthest = largest_deviation(view, c, mean_dot, norm, rounded_cosine, vanished);
+    const double deviation = std::max(0.0, farthest + 2 * centre);
     const double estimate = variances == nullptr ? norm * norm * view.radii[c] * view.radii[c]
                                                  : variances[c] * squared_temperature;
     const double variance = variances == nullptr

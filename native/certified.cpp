@@ -178,8 +178,11 @@ class Certificate {
   double error(int64_t cell) const {
     return state(cell) == State::bounded ? 0.0 : scan_error(view_, law_, length_.norm, view_.norm_max[cell]);
   }
+  double width(int64_t cell) const { return upper_[cell] - lower_[cell] + 2 * error(cell); }
   // What the logit of one item may be off by.
-  double item_error(int64_t cell) const { return inverse_ * length_.rounding * length_.norm * view_.norm_max[cell]; }
+  double item_error(int64_t cell) const {
+    return inverse_ * (length_.rounding * length_.norm * view_.norm_max[cell] + vanishing(view_.d));
+  }
   double in_log_partition(double relative) const { return pivot_ * inverse_ + relative; }
 
  private:
@@ -313,9 +316,9 @@ size_t scan_until(const CertifiedQuery& asked, Certificate& certificate, const s
       look += std::max<size_t>(1, std::min<size_t>(look, 32));
     }
     const int64_t cell = cells[done];
-    if (certificate.codes_serve(cell, asked.law.tolerance / 4))
-      certificate.code(cell);
-    else
+    if (certificate.codes_serve(cell, asked.law.tolerance / 4)) certificate.code(cell);
+    // Rounding may leave codes less precise than they promise; if no cell is wider than the tolerance, no sum is.
+    if (certificate.state(cell) == State::bounded || certificate.width(cell) > asked.law.tolerance)
       certificate.scan(cell);
   }
   return done;
@@ -398,7 +401,7 @@ double log_add(double a, double b) {
 }  // namespace
 
 double scan_error(const View& view, const Law& law, double query_norm, double longest) {
-  return rounding(view.d) * query_norm * longest / law.temperature + weight_slack;
+  return (rounding(view.d) * query_norm * longest + vanishing(view.d)) / law.temperature + weight_slack;
 }
 
 bool worth_bounding(const View& view) {

@@ -6,8 +6,9 @@
 #include <limits>
 #include <stdexcept>
 
-#include "codes.h"
+#include "bounds.h"
 #include "certified.h"
+#include "codes.h"
 #include "draw.h"
 #include "hash.h"
 #include "masses.h"
@@ -310,6 +311,16 @@ double Engine::coded_scores(const float* query, int64_t cell, float* scores) {
   kernels_.scan(view_.mean_row(cell), workspace.queries.data(), &mean_dot);
   return softindex::coded_scores(kernels_, view_, cell, coded, workspace.integer_queries.data(), mean_dot,
                                  workspace.code_dots.data(), scores);
+}
+
+double Engine::mass_bounds(const Law& law, const float* query, double* lower, double* upper, double* scanned) {
+  WorkspacePool::Lease lease(pool_, view_);
+  Workspace& workspace = *lease;
+  stage_query(view_, query, 0, workspace);
+  cell_masses(kernels_, view_, law, 1, workspace);
+  log_mass_bounds(view_, law, 0, lower, upper, workspace);
+  scan_cells(kernels_, view_, law.temperature, 1, 0, view_.k, workspace.pivots, scanned, workspace);
+  return workspace.pivots[0];
 }
 
 }  // namespace softindex

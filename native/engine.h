@@ -86,6 +86,9 @@ class Engine {
              int64_t* positions, float* scores, int64_t* scored);
   // The scores (size of the cell) that codes give one query, and their slack.
   double coded_scores(const float* query, int64_t cell, float* scores);
+  // Bounds on the log mass of every cell for one query, and what a scan of them all finds: each (k), relative to the
+  // returned pivot over the temperature.
+  double mass_bounds(const Law& law, const float* query, double* lower, double* upper, double* scanned);
 
  private:
   template <class PerQuery>

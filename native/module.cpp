@@ -142,6 +142,17 @@ class BoundEngine {
     return engine_.coded_scores(query.data(), cell, scores.data());
   }
 
+  double mass_bounds(In<float, 1> query, const BoundLaw& bound, double temperature, Out<double, 1> lower,
+                     Out<double, 1> upper, Out<double, 1> scanned) {
+    const View& view = engine_.view();
+    expect((int64_t)query.shape(0) == view.d, "queries do not fit the index");
+    for (const auto* array : {&lower, &upper, &scanned})
+      expect((int64_t)array->shape(0) == view.k, "the result arrays do not fit the cells");
+    const Law law = make_certified(bound, temperature, 0.0);
+    nb::gil_scoped_release release;
+    return engine_.mass_bounds(law, query.data(), lower.data(), upper.data(), scanned.data());
+  }
+
   // Once, before the first query. Checked like the view: a damaged tree must not become an endless walk.
   void attach_tree(In<int64_t, 2> children, In<float, 2> means, std::optional<In<int16_t, 2>> full_forms,
                    std::optional<In<int8_t, 3>> rank_forms, std::optional<In<float, 2>> scales,
@@ -511,6 +522,8 @@ NB_MODULE(_native, m) {
       .def("attach_outliers", &BoundEngine::attach_outliers, "positions"_a, "vectors"_a, "farthest"_a)
       .def("attach_codes", &BoundEngine::attach_codes, "codes"_a, "scales"_a, "errors"_a, "lengths"_a)
       .def("coded_scores", &BoundEngine::coded_scores, "query"_a, "cell"_a, "scores"_a)
+      .def("mass_bounds", &BoundEngine::mass_bounds, "query"_a, "law"_a, "temperature"_a, "lower"_a, "upper"_a,
+           "scanned"_a)
       .def("attach_tree", &BoundEngine::attach_tree, "children"_a, "means"_a, "full_forms"_a.none(),
            "rank_forms"_a.none(), "scales"_a.none(), "spread"_a.none())
       .def("sample", &BoundEngine::sample, "queries"_a, "law"_a, "temperature"_a, "probes"_a, "tolerance"_a, "seed"_a,

@@ -97,4 +97,8 @@ inline double rounding(int64_t d) {
   return steps * 0x1.0p-24 / (1.0 - steps * 0x1.0p-24);
 }
 
+// What that does not tell: a product or a sum too small for float32 loses up to 2^-126, where the caller has denormals
+// flushed to zero.
+inline double vanishing(int64_t d) { return (2.0 * (double)padded(d) + 8.0) * 0x1.0p-126; }
+
 }  // namespace softindex

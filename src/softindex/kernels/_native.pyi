@@ -44,6 +44,15 @@ class Engine:
         lengths: NDArray[np.float32],
     ) -> None: ...
     def coded_scores(self, query: NDArray[np.float32], cell: int, scores: NDArray[np.float32]) -> float: ...
+    def mass_bounds(
+        self,
+        query: NDArray[np.float32],
+        law: Law,
+        temperature: float,
+        lower: NDArray[np.float64],
+        upper: NDArray[np.float64],
+        scanned: NDArray[np.float64],
+    ) -> float: ...
     def attach_tree(
         self,
         children: NDArray[np.int64],
