@@ -23,10 +23,11 @@ constexpr int64_t tail_samples = 8;
 constexpr int64_t shortest_stretch = 64;
 constexpr double most_precise = 25.0;
 // A cell with more than this part of the estimated mass is scanned without asking further.
-constexpr int nearest_cells = 8;
-constexpr double nearly = 1.15, copied = 0.999;
+constexpr int nearest_cells = 8, neighbours = 4;
+constexpr double nearly = 1.15, copied = 0.999, heavy = 0.25;
 constexpr double large_share = 1.0 / 32;
 constexpr int64_t first_probes = 4;
+constexpr double surprising = 3.0;
 // What the adaptive law may scan before it gives up and says so: items of this many numbers, or one item in so many.
 constexpr int64_t budget_numbers = 1 << 20, budget_part = 20;
 // An error that stays above this, whatever the budget may scan, makes probing stop.
@@ -67,13 +68,15 @@ class Probe {
       scan_large_cells();
       scan_cells_of_outliers();
     }
-    for (int64_t wanted = adaptive ? 0 : law_.probes;; wanted = std::max(first_probes, 2 * probed_)) {
+    for (int64_t wanted = adaptive ? 0 : law_.probes;;) {
       scan_best_cells(wanted);
       if (!tail_is_empty()) sample_tail();
       if (tail_is_empty()) return finish(0.0);
       const double error = stated_error();
-      if (!adaptive || error <= law_.tolerance || scored_ >= budget || hopeless(error, budget - scored_))
-        return finish(error);
+      if (!adaptive || error <= law_.tolerance || scored_ >= budget) return finish(error);
+      if (scan_surprises()) continue;
+      if (hopeless(error, budget - scored_)) return finish(error);
+      wanted = std::max(first_probes, 2 * probed_);
     }
   }
 
@@ -131,8 +134,8 @@ class Probe {
       if (i == 0) nearest_distance = distance;
       if (nearest < 0 || distance > nearly * nearest_distance) break;
       probe_cell(nearest);
-      // There it is.
-      if (best_score_ >= copied * squared) break;
+      // There it is. If it carries much of the mass, items near it matter too, and lie near it.
+      if (best_score_ >= copied * squared && (i + 1 >= neighbours || copy < std::log(heavy))) break;
     }
     weigh_tail();
   }
@@ -225,6 +228,18 @@ class Probe {
       any = true;
     }
     if (any) weigh_tail();
+  }
+
+  // A sampled cell that alone makes most of rho is no example for the others: it is scanned, and another one drawn.
+  bool scan_surprises() {
+    bool any = false;
+    for (const TailSample& sample : samples_) {
+      if (!(sample.ratio > surprising * rho_) || estimates()[sample.cell] == nothing) continue;
+      probe_cell(sample.cell);
+      any = true;
+    }
+    if (any) weigh_tail();
+    return any;
   }
 
   // A stretch is as long as its noise asks for: few items tell the mean of exp(logit) where logits hardly vary.
@@ -367,6 +382,7 @@ std::map<std::string, double> probing_constants() {
           {"nearest_cells", (double)nearest_cells},
           {"large_share", large_share},
           {"first_probes", (double)first_probes},
+          {"surprising", surprising},
           {"budget_numbers", (double)budget_numbers},
           {"budget_part", (double)budget_part},
           {"mean_deviation", mean_deviation},
@@ -374,6 +390,8 @@ std::map<std::string, double> probing_constants() {
           {"largest_misfit", largest_misfit},
           {"nearly", nearly},
           {"copied", copied},
+          {"neighbours", (double)neighbours},
+          {"heavy", heavy},
           {"no_hope", no_hope},
           {"farthest", farthest}};
 }

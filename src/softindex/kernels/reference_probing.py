@@ -16,9 +16,10 @@ TAIL_KEY = 0x7461696C73616D70
 TAIL_SAMPLES = 8
 SHORTEST_STRETCH = 64
 MOST_PRECISE = 25.0
-NEAREST_CELLS, NEARLY, COPIED = 8, 1.15, 0.999
+NEAREST_CELLS, NEIGHBOURS = 8, 4
+NEARLY, COPIED, HEAVY = 1.15, 0.999, 0.25
 LARGE_SHARE = 1 / 32
-FIRST_PROBES = 4
+FIRST_PROBES, SURPRISING = 4, 3.0
 BUDGET_NUMBERS, BUDGET_PART = 1 << 20, 20
 MEAN_DEVIATION = 0.7979
 LARGEST_VARIANCE, LARGEST_MISFIT = 30.0, 25.0
@@ -119,16 +120,25 @@ class Probing:
         wanted = max(probes, 0)
         while True:
             self.scan_best_cells(wanted)
-            if self.tail_is_empty():
-                return self.finish(0.0)
-            self.sample_tail()
+            if not self.tail_is_empty():
+                self.sample_tail()
             if self.tail_is_empty():
                 return self.finish(0.0)
             error = self.stated_error()
-            done = error <= self.tolerance or self.scored >= budget
-            if probes >= 0 or done or self.hopeless(error, budget - self.scored):
+            if probes >= 0 or error <= self.tolerance or self.scored >= budget:
+                return self.finish(error)
+            if self.scan_surprises():
+                continue
+            if self.hopeless(error, budget - self.scored):
                 return self.finish(error)
             wanted = max(FIRST_PROBES, 2 * self.probed)
+
+    def scan_surprises(self) -> bool:
+        """A sampled cell that alone makes most of rho is no example for the others: it is scanned."""
+        high = [sample.cell for sample in self.samples if sample.ratio > SURPRISING * self.rho]
+        cells = [cell for cell in dict.fromkeys(high) if np.isfinite(self.estimates[cell])]
+        self.probe_cells(np.array(cells, np.int64))
+        return bool(cells)
 
     def finish(self, error: float) -> tuple[Doubles, float, int]:
         """Known cells have their own mass, the others their estimate times rho."""
@@ -172,7 +182,7 @@ class Probing:
         if not copy > np.log(self.tolerance / 4):
             return
         nearest = np.inf
-        for _ in range(NEAREST_CELLS):
+        for place in range(NEAREST_CELLS):
             held = np.where(np.isfinite(self.estimates), self.closeness, -np.inf)
             distance = float(wide @ wide) - 2 * held.max()
             nearest = min(nearest, distance)
@@ -181,7 +191,8 @@ class Probing:
             cell = int(held.argmax())
             self.probe_cells(np.array([cell]))
             best = scan(self.vectors[self.offsets[cell] : self.offsets[cell + 1]], self.query).max()
-            if best >= COPIED * float(wide @ wide):
+            # If the copy carries much of the mass, items near it matter too, and lie near it.
+            if best >= COPIED * float(wide @ wide) and (place + 1 >= NEIGHBOURS or copy < np.log(HEAVY)):
                 break
 
     def scan_cells_of_outliers(self) -> None:
