@@ -19,6 +19,8 @@ namespace {
 constexpr double nothing = -std::numeric_limits<double>::infinity();
 // Codes that are off by more than this, over the temperature, would be rejected too often: then floats are scanned.
 constexpr double largest_code_error = 0.7;
+// Bytes of the next cell that are asked for ahead of time.
+constexpr int64_t fetched = 16384;
 // The coded weights are float32 exponentials: see scan_slack in bounds.cpp.
 constexpr double weight_slack = 1e-4;
 // An estimate with confidence scans this many items, or one in so many of all, before it draws; and twice as many then.
@@ -113,6 +115,7 @@ class Certificate {
   double scan(int64_t cell) {
     const int64_t begin = view_.offsets[cell], count = view_.size(cell);
     kernels_.scan(view_.items(begin, begin + count), query_, workspace_.dots.data());
+    fetch(view_.vectors + view_.offsets[next_] * view_.d);
     const double found = weigh(cell, workspace_.dots.data());
     if (state(cell) == State::bounded) scored_ += count;
     states_[cell] = (uint8_t)State::scanned;
@@ -121,6 +124,9 @@ class Certificate {
     lower_[cell] = upper_[cell] = found;
     return found;
   }
+
+  // The cell that will probably be wanted next: memory brings it while the weights of this one are computed.
+  void expect(int64_t cell) { next_ = cell; }
 
   // Whether the codes of a cell are precise enough to be of use within this error.
   bool codes_serve(int64_t cell, double error) const {
@@ -131,6 +137,7 @@ class Certificate {
   void code(int64_t cell) {
     const double slack = coded_scores(kernels_, view_, cell, coded_, workspace_.coded_query.data(), dots_[cell],
                                       workspace_.code_dots.data(), workspace_.dots.data());
+    fetch(view_.codes + view_.offsets[next_] * view_.d);
     const double found = weigh(cell, workspace_.dots.data());
     scored_ += view_.size(cell);
     states_[cell] = (uint8_t)State::coded;
@@ -186,6 +193,11 @@ class Certificate {
   double in_log_partition(double relative) const { return pivot_ * inverse_ + relative; }
 
  private:
+  template <class Element>
+  static void fetch(const Element* from) {
+    for (int64_t byte = 0; byte < fetched; byte += 64) __builtin_prefetch((const char*)from + byte, 0, 2);
+  }
+
   double weigh(int64_t cell, const float* dots) {
     const float* bias = view_.bias == nullptr ? nullptr : view_.bias + view_.offsets[cell];
     const Mass mass = kernels_.weigh(dots, view_.size(cell), inverse_, bias, workspace_.weights.data(),
@@ -206,7 +218,7 @@ class Certificate {
   std::vector<double>&lower_, &upper_;
   std::vector<uint8_t>& states_;
   CodedQuery coded_ = {};
-  int64_t scored_ = 0;
+  int64_t scored_ = 0, next_ = 0;
 };
 
 // Draws by rejection: a cell in proportion to the bound of its mass, kept with the probability that its mass has of the
@@ -255,6 +267,9 @@ class Sampler {
       const Uniforms second = uniforms(key + (2 * attempt + 1) * step, stream, (uint64_t)j);
       const int64_t cell = weights_.pick(first.first);
       if (cell < 0) throw std::runtime_error("no cluster holds any weight");
+      if (certificate_.state(cell) != State::scanned)
+        certificate_.expect(std::max<int64_t>(
+            0, weights_.pick(uniforms(key + 2 * (attempt + 1) * step, stream, (uint64_t)j).first)));
       if (!keep(cell, first.second)) continue;
       if (certificate_.state(cell) == State::scanned) {
         pending.push_back({cell, j, second.first, 0.0});

@@ -23,7 +23,7 @@ constexpr int64_t tail_samples = 8;
 constexpr int64_t shortest_stretch = 64;
 constexpr double most_precise = 25.0;
 // A cell with more than this part of the estimated mass is scanned without asking further.
-constexpr int nearest_cells = 8, neighbours = 4;
+constexpr int nearest_cells = 8;
 constexpr double nearly = 1.15, copied = 0.999, heavy = 0.25;
 constexpr double large_share = 1.0 / 32;
 constexpr int64_t first_probes = 4;
@@ -135,7 +135,7 @@ class Probe {
       if (nearest < 0 || distance > nearly * nearest_distance) break;
       probe_cell(nearest);
       // There it is. If it carries much of the mass, items near it matter too, and lie near it.
-      if (best_score_ >= copied * squared && (i + 1 >= neighbours || copy < std::log(heavy))) break;
+      if (best_score_ >= copied * squared && copy < std::log(heavy)) break;
     }
     weigh_tail();
   }
@@ -390,7 +390,6 @@ std::map<std::string, double> probing_constants() {
           {"largest_misfit", largest_misfit},
           {"nearly", nearly},
           {"copied", copied},
-          {"neighbours", (double)neighbours},
           {"heavy", heavy},
           {"no_hope", no_hope},
           {"farthest", farthest}};

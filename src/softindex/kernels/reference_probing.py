@@ -16,7 +16,7 @@ TAIL_KEY = 0x7461696C73616D70
 TAIL_SAMPLES = 8
 SHORTEST_STRETCH = 64
 MOST_PRECISE = 25.0
-NEAREST_CELLS, NEIGHBOURS = 8, 4
+NEAREST_CELLS = 8
 NEARLY, COPIED, HEAVY = 1.15, 0.999, 0.25
 LARGE_SHARE = 1 / 32
 FIRST_PROBES, SURPRISING = 4, 3.0
@@ -182,7 +182,7 @@ class Probing:
         if not copy > np.log(self.tolerance / 4):
             return
         nearest = np.inf
-        for place in range(NEAREST_CELLS):
+        for _ in range(NEAREST_CELLS):
             held = np.where(np.isfinite(self.estimates), self.closeness, -np.inf)
             distance = float(wide @ wide) - 2 * held.max()
             nearest = min(nearest, distance)
@@ -192,7 +192,7 @@ class Probing:
             self.probe_cells(np.array([cell]))
             best = scan(self.vectors[self.offsets[cell] : self.offsets[cell + 1]], self.query).max()
             # If the copy carries much of the mass, items near it matter too, and lie near it.
-            if best >= COPIED * float(wide @ wide) and (place + 1 >= NEIGHBOURS or copy < np.log(HEAVY)):
+            if best >= COPIED * float(wide @ wide) and copy < np.log(HEAVY):
                 break
 
     def scan_cells_of_outliers(self) -> None:
