@@ -1,5 +1,7 @@
 """Moments equal float64 brute force, and what is called a bound is one, for the stored float32 numbers."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -261,3 +263,20 @@ def test_bounds_hold_for_any_small_cell(size, d, rank, exponent, seed):
     bias = (5 * random.standard_normal(size)).astype(np.float32)
     check_cell(take(vectors, [size], min(rank, d), bias, threads=1), 0, vectors, bias)
     check_cell(take(vectors, [size], "full", threads=1), 0, vectors)
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_cones_and_reach_hold_for_every_member(scale):
+    rng = np.random.default_rng(2)
+    vectors = (scale * (rng.standard_normal((600, 9)) + 0.5)).astype(np.float32)
+    vectors[3] = 0.0
+    offsets = np.array([0, 1, 200, 200, 600], np.int64)
+    moments = measure(vectors, offsets, log_bias=None, dispersion="none", threads=1)
+    for cell, (begin, end) in enumerate(pairwise(offsets)):
+        mean, items = moments.means[cell].astype(np.float64), vectors[begin:end].astype(np.float64)
+        items = items[np.linalg.norm(items, axis=1) > 0]
+        if len(items):
+            cosines = items @ mean / (np.linalg.norm(items, axis=1) * np.linalg.norm(mean))
+            assert (cosines >= moments.min_cosine[cell]).all()
+            assert cosines.min() <= moments.min_cosine[cell] + 1e-6
+            assert moments.reach[cell] == pytest.approx(max(1.0, (items @ mean).max() / (mean @ mean)), rel=1e-6)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softindex.errors import InputError
-from softindex.partition import order_by_cell, partition
+from softindex.partition import order_by_cell, partition, shuffle_cells
 from softindex.records import Partition
 
 
@@ -180,3 +180,18 @@ def test_any_small_input_is_partitioned(n, d, levels, seed):
     occupied = np.count_nonzero(sizes_of(parts))
     assert sizes_of(parts).sum() == n
     assert occupied >= min(clusters, len(np.unique(vectors, axis=0)))
+
+
+def test_shuffling_keeps_every_item_in_its_cell_and_moves_it_there():
+    rng = np.random.default_rng(0)
+    cells = rng.integers(7, size=2000).astype(np.int32)
+    order, offsets = order_by_cell(Partition(cells, 7))
+    shuffled = order.copy()
+    shuffle_cells(shuffled, offsets, seed=3)
+    for cell in range(7):
+        part = slice(offsets[cell], offsets[cell + 1])
+        assert sorted(shuffled[part]) == sorted(order[part])
+        assert (shuffled[part] != order[part]).mean() > 0.9
+    again = order.copy()
+    shuffle_cells(again, offsets, seed=3)
+    np.testing.assert_array_equal(shuffled, again)
