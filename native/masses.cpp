@@ -68,8 +68,8 @@ void raise_to_the_longest(const View& view, const Law& law, int64_t g, Workspace
   const double inverse = 1.0 / law.temperature, pivot = workspace.pivots[g];
   for (int64_t c = 0; c < view.k; ++c) {
     const double longest = ((double)dots[c] * view.reach[c] - pivot) * inverse + law.log_weight;
-    // An empty cell stays empty.
-    if (longest > log_masses[c] && view.size(c) > 0) log_masses[c] = longest;
+    // An empty cell stays empty, and what is told of a single item is exact.
+    if (longest > log_masses[c] && view.size(c) > 1) log_masses[c] = longest;
   }
 }
 

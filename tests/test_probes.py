@@ -7,7 +7,7 @@ import pytest
 
 import softindex
 from softindex.kernels import _native, reference_probing
-from softindex.kernels.reference_probing import TAIL_SAMPLES, dispersion_term, probed_masses
+from softindex.kernels.reference_probing import TAIL_SAMPLES, dispersion_term
 from softindex.laws import LAWS, law_offset
 from softindex.testing import chi_square_score
 
@@ -64,7 +64,7 @@ def masses(index, queries, temperature, method="sd-2ls", probes=None, tolerance=
 def twin(index, query, temperature, method, probes, tolerance):
     """The same of one query, from the definition."""
     contents, law = index._contents, LAWS[method]
-    return probed_masses(
+    probing = reference_probing.Probing(
         contents.vectors,
         contents.offsets,
         contents.moments,
@@ -73,10 +73,10 @@ def twin(index, query, temperature, method, probes, tolerance):
         temperature,
         offset=law_offset(law, contents.moments),
         dispersion=law.dispersion,
-        probes=-1 if probes is None else probes,
         tolerance=tolerance,
         outliers=contents.outliers,
     )
+    return probing.run(-1 if probes is None else probes)
 
 
 def normalised(log_masses):

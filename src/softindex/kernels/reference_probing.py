@@ -66,7 +66,10 @@ class TailSample:
 
 
 class Probing:
-    """One query's probing: which cells are known exactly, and what is believed of the others."""
+    """One query's probing: which cells are known exactly, and what is believed of the others.
+
+    (probes = 0 is the published law, `reference.estimated_masses`.)
+    """
 
     def __init__(
         self,
@@ -100,7 +103,7 @@ class Probing:
         if moments.reach is not None:
             # The item that reaches farthest along the mean has a score that is nearly known.
             longest = dots * moments.reach.astype(np.float64) / temperature + self.log_weight
-            self.estimates = np.where(self.sizes > 0, np.maximum(self.estimates, longest), -np.inf)
+            self.estimates = np.where(self.sizes > 1, np.maximum(self.estimates, longest), self.estimates)
         self.means = dots / temperature + self.log_weight
         self.known = np.full(len(self.sizes), -np.inf)
         # The sample of the tail depends on the query alone, whatever the seed: -0 and 0 are one number.
@@ -303,36 +306,3 @@ class Probing:
         affordable = min(k - 1, budget * k // len(self.vectors) + 1)
         best = np.sort(weights)[::-1][:affordable].sum()
         return bool(error * (1 - best / weights.sum()) > max(self.tolerance, NO_HOPE))
-
-
-def probed_masses(
-    vectors: NDArray[Any],
-    offsets: NDArray[Any],
-    moments: Moments,
-    bias: NDArray[Any] | None,
-    query: NDArray[Any],
-    temperature: float,
-    *,
-    offset: NDArray[Any],
-    dispersion: bool,
-    probes: int,
-    tolerance: float,
-    outliers: Outliers | None = None,
-) -> tuple[Doubles, float, int]:
-    """The log masses (k,) of the probed law of one query, its stated error, and how many items were scored.
-
-    probes below 0: as many as the tolerance asks for.  (probes = 0 is the published law, `estimated_masses`.)
-    """
-    probing = Probing(
-        vectors,
-        offsets,
-        moments,
-        bias,
-        query,
-        temperature,
-        offset=offset,
-        dispersion=dispersion,
-        tolerance=tolerance,
-        outliers=outliers,
-    )
-    return probing.run(probes)
