@@ -464,6 +464,7 @@ Bracket estimate_log_partition(const CertifiedQuery& query, double confidence, u
   }
   // What was drawn is scanned, and tells the certain bounds something too.
   proven = certificate.bracket();
+  if (proven.low >= low && proven.high <= high) return absolute(certificate, proven);
   low = std::max(low, proven.low);
   high = std::max(low, std::min(high, proven.high));
   return absolute(certificate, {std::min(std::max(value, low), high), low, high, certificate.scored()});

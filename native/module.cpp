@@ -113,7 +113,8 @@ class BoundEngine {
     const int64_t count = positions.shape(0);
     expect((int64_t)vectors.shape(0) == count && (int64_t)vectors.shape(1) == view.d, "outliers do not fit the vectors");
     for (int64_t i = 0; i < count; ++i)
-      expect(positions.data()[i] >= 0 && positions.data()[i] < view.n, "an outlier is no item");
+      expect(positions.data()[i] >= (i == 0 ? 0 : positions.data()[i - 1] + 1) && positions.data()[i] < view.n,
+             "the outliers are not a list of items");
     outlier_positions_ = positions;
     outlier_vectors_ = vectors;
     engine_.attach_outliers(positions.data(), vectors.data(), count, farthest);

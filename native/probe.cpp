@@ -22,9 +22,9 @@ constexpr uint64_t tail_key = 0x7461696c73616d70ull;
 constexpr int64_t tail_samples = 8;
 constexpr int64_t shortest_stretch = 64;
 constexpr double most_precise = 25.0;
-// A cell with more than this part of the estimated mass is scanned without asking further.
 constexpr int nearest_cells = 8;
 constexpr double nearly = 1.15, copied = 0.999, heavy = 0.25;
+// A cell with more than this part of the mass is scanned without asking further.
 constexpr double large_share = 1.0 / 32;
 constexpr int64_t first_probes = 4;
 constexpr double surprising = 3.0;
@@ -61,7 +61,7 @@ class Probe {
   Probed run() {
     workspace_.estimates.assign(log_masses_, log_masses_ + view_.k);
     const bool adaptive = law_.probes < 0;
-    const int64_t budget = std::max(budget_numbers / view_.d, view_.n / budget_part);
+    if (adaptive) budget_ = std::max(budget_numbers / view_.d, view_.n / budget_part);
     weigh_tail();
     if (adaptive) {
       scan_nearest_cells();
@@ -73,9 +73,9 @@ class Probe {
       if (!tail_is_empty()) sample_tail();
       if (tail_is_empty()) return finish(0.0);
       const double error = stated_error();
-      if (!adaptive || error <= law_.tolerance || scored_ >= budget) return finish(error);
+      if (!adaptive || error <= law_.tolerance || scored_ >= budget_) return finish(error);
       if (scan_surprises()) continue;
-      if (hopeless(error, budget - scored_)) return finish(error);
+      if (hopeless(error, budget_ - scored_)) return finish(error);
       wanted = std::max(first_probes, 2 * probed_);
     }
   }
@@ -140,6 +140,19 @@ class Probe {
     weigh_tail();
   }
 
+  auto before() const {
+    return [this](int64_t a, int64_t b) {
+      return estimates()[a] != estimates()[b] ? estimates()[a] > estimates()[b] : a < b;
+    };
+  }
+
+  // The most massive first, as far as the budget goes.
+  void probe_cells(std::vector<int64_t>& cells) {
+    std::sort(cells.begin(), cells.end(), before());
+    for (size_t i = 0; i < cells.size() && scored_ < budget_; ++i) probe_cell(cells[i]);
+    if (!cells.empty()) weigh_tail();
+  }
+
   // Cells with a large part of all mass; the more of an estimate hangs on its variance, the smaller a part is large.
   void scan_large_cells() {
     if (tail_is_empty()) return;
@@ -151,8 +164,7 @@ class Probe {
     for (int64_t c = 0; c < view_.k; ++c)
       if (weights[c] > least || (variances_ != nullptr && weights[c] * variances_[c] > least && weights[c] > 0))
         cells.push_back(c);
-    for (int64_t cell : cells) probe_cell(cell);
-    if (!cells.empty()) weigh_tail();
+    probe_cells(cells);
   }
 
   // Items far from the mean of their cell, which no moment tells of: those that would have a share worth the name, were
@@ -177,8 +189,7 @@ class Probe {
       const int64_t cell = cell_of(view_, position);
       if (estimates()[cell] > nothing && (cells.empty() || cells.back() != cell)) cells.push_back(cell);
     }
-    for (int64_t cell : cells) probe_cell(cell);
-    if (!cells.empty()) weigh_tail();
+    probe_cells(cells);
   }
 
   double longest_norm() const { return *std::max_element(view_.norm_max, view_.norm_max + view_.k); }
@@ -191,14 +202,9 @@ class Probe {
     for (int64_t c = 0; c < view_.k; ++c)
       if (estimates()[c] > nothing) cells.push_back(c);
     const int64_t count = std::min<int64_t>(wanted - probed_, (int64_t)cells.size());
-    const auto before = [this](int64_t a, int64_t b) {
-      return estimates()[a] != estimates()[b] ? estimates()[a] > estimates()[b] : a < b;
-    };
-    std::nth_element(cells.begin(), cells.begin() + (count - 1), cells.end(), before);
-    // In the order in which they lie in memory.
-    std::sort(cells.begin(), cells.begin() + count);
-    for (int64_t i = 0; i < count; ++i) probe_cell(cells[i]);
-    weigh_tail();
+    std::nth_element(cells.begin(), cells.begin() + (count - 1), cells.end(), before());
+    cells.resize(count);
+    probe_cells(cells);
   }
 
   // Keeps the sample at its size: cells that were probed since leave it, others are drawn in proportion to their
@@ -361,7 +367,7 @@ class Probe {
   Workspace& workspace_;
   std::vector<TailSample> samples_;
   uint64_t drawn_ = 0;
-  int64_t scored_ = 0, probed_ = 0;
+  int64_t scored_ = 0, probed_ = 0, budget_ = std::numeric_limits<int64_t>::max();
   double best_score_ = nothing;   // of the items scanned last
   double known_ = nothing;        // log of the sum over the cells that were scanned
   Total tail_ = {nothing, 0.0};   // the same of the estimates of all others

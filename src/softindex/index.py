@@ -385,7 +385,7 @@ def build(
     source = read(vectors, ids=ids)
     n, d = source.vectors.shape
     asked_cells = None if clusters is None else check_count(clusters, "clusters")
-    with_tree = check_flag(tree, "tree")
+    with_tree, with_codes = check_flag(tree, "tree"), check_flag(codes, "codes")
     form = choose_dispersion(dispersion, d)
     bias = check_log_bias(log_bias, n)
     check_vectors(source.vectors)
@@ -402,7 +402,7 @@ def build(
         placed_bias = None if bias is None else bias[order]
         moments = measure(placed, offsets, log_bias=placed_bias, dispersion=form, threads=workers, report=report)
         far = list_outliers(placed, offsets, moments.means, threads=workers)
-        coded = encode(placed, offsets, moments.means, threads=workers, report=report) if codes else None
+        coded = encode(placed, offsets, moments.means, threads=workers, report=report) if with_codes else None
         grown = None
         if branches is not None:
             grown = measure_tree(

@@ -89,6 +89,7 @@ class Probing:
         self.outliers = None if outliers is None or len(outliers.positions) == 0 else outliers
         self.norm_max = moments.norm_max
         self.unlisted: float | None = None
+        self.budget = float("inf")
         self.vectors, self.offsets, self.bias, self.query = vectors, offsets, bias, query
         self.temperature, self.tolerance = temperature, tolerance
         self.sizes, self.radii = np.diff(offsets), moments.radii
@@ -114,8 +115,8 @@ class Probing:
 
     def run(self, probes: int) -> tuple[Doubles, float, int]:
         """Return the law's log masses (k,), the error and the items scored.  probes below 0: adaptive."""
-        budget = max(BUDGET_NUMBERS // len(self.query), len(self.vectors) // BUDGET_PART)
         if probes < 0:
+            self.budget = max(BUDGET_NUMBERS // len(self.query), len(self.vectors) // BUDGET_PART)
             self.scan_nearest_cells()
             self.scan_large_cells()
             self.scan_cells_of_outliers()
@@ -128,11 +129,11 @@ class Probing:
             if self.tail_is_empty():
                 return self.finish(0.0)
             error = self.stated_error()
-            if probes >= 0 or error <= self.tolerance or self.scored >= budget:
+            if probes >= 0 or error <= self.tolerance or self.scored >= self.budget:
                 return self.finish(error)
             if self.scan_surprises():
                 continue
-            if self.hopeless(error, budget - self.scored):
+            if self.hopeless(error, int(self.budget) - self.scored):
                 return self.finish(error)
             wanted = max(FIRST_PROBES, 2 * self.probed)
 
@@ -173,8 +174,10 @@ class Probing:
         self.known[cell], self.estimates[cell] = log_sum, -np.inf
 
     def probe_cells(self, cells: NDArray[Any]) -> None:
-        """Scan these cells to their end."""
-        for cell in cells:
+        """Scan these cells to their end, the most massive first, as far as the budget goes."""
+        for cell in sorted(cells, key=lambda cell: (-self.estimates[cell], cell)):
+            if self.scored >= self.budget:
+                break
             self.remember(cell, self.scan_stretch(int(self.offsets[cell]), int(self.sizes[cell]))[0])
             self.probed += 1
 
