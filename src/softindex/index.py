@@ -125,6 +125,11 @@ class Index:
         "s-hierarchical" and "sd-hierarchical" find the cluster by a walk down the tree of an index built with one;
         "top-k" is the softmax of the k best items (1000 when k is None) and never draws another.
 
+        probes: clusters scanned before drawing.  None: as many as it takes until the estimated total variation to the
+        softmax, which `error` tells, is within `tolerance` (0.03), or the larger of a twentieth of the items and 2^20
+        numbers was read; m: the m most massive ones; 0: none, the law as published, and no error is told.
+        For "top-k", the clusters in which the k best are looked for; None proves them.
+
         replace False: n different items, each drawn from the law of those not drawn before it, and log_prob is that
         of its step.  exclude: ids that are not to be drawn, (m,) for all queries alike or one sequence per query;
         the law of the others is renormalised.  top_p: only the smallest set of most probable items that reaches
@@ -193,7 +198,8 @@ class Index:
         """Natural log of the probability that one draw returns the id, under the law that `sample` draws from.
 
         queries (b, d) and ids (b, m), or ids (m,) for every query alike; returns (b, m).  One query (d,): ids (m,),
-        returns (m,).  exclude, top_p and k as for `sample`; -inf for an id that cannot be drawn.
+        returns (m,).  probes, tolerance, exclude, top_p and k as for `sample`, and equal for equal laws; -inf for an id
+        that cannot be drawn.  For the steps of a slate, exclude the items drawn before.
         """
         batch, single = check_queries(queries, self._dim)
         heat = check_temperature(temperature)
@@ -231,8 +237,8 @@ class Index:
         """Log of Z, the sum of exp(q.x_i / temperature + log_bias_i), as the method estimates it.
 
         queries (b, d) or (d,); value (b,).  "exact" comes with bounds that hold whatever the rounding of float32;
-        "certified" scans clusters until its bounds are no farther apart than the tolerance.  confidence, such as 0.95:
-        the bounds hold with this probability, over the seed, and cost less: clusters are then drawn.  The methods
+        "certified" scans clusters until its bounds are no farther apart than the tolerance, in nats.  confidence, such
+        as 0.95: the bounds hold with this probability, over the seed, and cost less: clusters are then drawn.  The methods
         that walk a tree estimate no log Z.
         """
         batch, single = check_queries(queries, self._dim)
