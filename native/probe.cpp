@@ -255,10 +255,12 @@ class Probe {
     // The share of the tail decides how much its total matters.
     const double share = tail_share(), weight = share * (1 - share) / law_.tolerance;
     const double enough = std::min(2 * weight * weight, most_precise) * std::expm1(variance);
-    const int64_t count = std::min(size, std::max(shortest_stretch, (int64_t)enough));
+    // Where biases weigh items, a few may carry their cell, and a stretch would mostly miss them: then all is scanned.
+    const int64_t count =
+        view_.bias != nullptr ? size : std::min(size, std::max(shortest_stretch, (int64_t)enough));
     const int64_t from = view_.offsets[cell] + (int64_t)(uniform * (double)(size - count + 1));
     const double log_sum = scan(from, count);
-    TailSample sample = {cell, 0, 0, 0, logit_variance(from, count), count == size ? log_sum : nothing};
+    TailSample sample = {cell, 0, 0, 0, logit_variance(count), count == size ? log_sum : nothing};
     const double log_ratio = log_sum + std::log((double)size / (double)count) - estimates()[cell];
     sample.ratio = std::exp(std::min(log_ratio, 50.0));
     const double excess = std::expm1(std::min(sample.variance, largest_variance));
@@ -267,13 +269,12 @@ class Probe {
     return sample;
   }
 
-  // Of the stretch whose dots are in the workspace.
-  double logit_variance(int64_t from, int64_t count) const {
+  // Of the stretch whose dots are in the workspace, biases apart.
+  double logit_variance(int64_t count) const {
     const double inverse = 1.0 / law_.temperature, reference = workspace_.dots[0];
     double sum = 0, squares = 0;
     for (int64_t i = 0; i < count; ++i) {
-      double logit = (workspace_.dots[i] - reference) * inverse;
-      if (view_.bias != nullptr) logit += view_.bias[from + i] - view_.bias[from];
+      const double logit = (workspace_.dots[i] - reference) * inverse;
       sum += logit;
       squares += logit * logit;
     }

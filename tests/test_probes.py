@@ -408,3 +408,17 @@ def test_log_prob_and_log_partition_take_probes():
     assert off[0] > off[5] > off[index.clusters]
     assert off[None] < off[0] / 5
     assert off[index.clusters] < 1e-6
+
+
+@pytest.mark.parametrize("popular", [True, False])
+def test_the_error_is_honest_where_a_few_biased_items_carry_their_clusters(popular):
+    """Sixty items of bias 8, or a Zipf law of popularity: a stretch of a cell would miss what it weighs."""
+    rng = np.random.default_rng(0)
+    vectors, batch = (rng.standard_normal((size, 32)).astype(np.float32) for size in (20_000, 40))
+    order = rng.permutation(20_000)
+    bias = np.where(order < 60, 8.0, 0.0) if popular else -1.5 * np.log(1.0 + order)
+    index = softindex.build(vectors, log_bias=bias, threads=1)
+    for temperature in (10.0, 100.0):
+        measured, _, stated = distances(index, batch, temperature)
+        assert too_far(measured, stated) <= 0.025
+        assert measured.mean() < 0.01

@@ -238,8 +238,8 @@ class Index:
 
         queries (b, d) or (d,); value (b,).  "exact" comes with bounds that hold whatever the rounding of float32;
         "certified" scans clusters until its bounds are no farther apart than the tolerance, in nats.  confidence, such
-        as 0.95: the bounds hold with this probability, over the seed, and cost less: clusters are then drawn.  The methods
-        that walk a tree estimate no log Z.
+        as 0.95: the bounds hold with this probability, over the seed, and cost less: clusters are then drawn.  The
+        methods that walk a tree estimate no log Z.
         """
         batch, single = check_queries(queries, self._dim)
         heat = check_temperature(temperature)

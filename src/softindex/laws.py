@@ -148,10 +148,10 @@ def check_confidence(confidence: Any, method: str) -> float:
 
 def check_tolerance(tolerance: Any) -> float:
     """Return the tolerance as a float above 0."""
-    if isinstance(tolerance, (int, float, np.integer, np.floating)) and not isinstance(tolerance, bool):
-        value = float(tolerance)
-        if 0.0 < value < np.inf:
-            return value
+    number = isinstance(tolerance, (int, float, np.integer, np.floating)) and not isinstance(tolerance, bool)
+    # An int of hundreds of digits is no float.
+    if number and 0.0 < tolerance < 1e300:
+        return float(tolerance)
     raise InputError(f"tolerance is {tolerance!r}; expected a number above 0, such as {TOLERANCE}.")
 
 

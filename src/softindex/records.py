@@ -184,7 +184,10 @@ class TopK(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A value and its bounds, where they are proven or hold with the confidence that was asked for.  Each is (b,) float64 (a 1-D query: a float)."""
+    """A value and its bounds, where they are proven or hold with the confidence that was asked for.
+
+    Each is (b,) float64 (a 1-D query: a float).
+    """
 
     value: Doubles | float
     low: Doubles | float | None = None

@@ -90,7 +90,7 @@ def _exclusions(ids: IdMap, exclude: Any, b: int) -> tuple[Integers, Integers]:
 def _join(rows: list[Any]) -> Any:
     held = [row for row in rows if len(row)]
     types = {row.dtype if isinstance(row, np.ndarray) else None for row in held}
-    if len(types) == 1 and None not in types:
+    if len(types) == 1 and None not in types and all(row.ndim == 1 for row in held):
         return np.concatenate(held)
     return [identity for row in held for identity in row]
 

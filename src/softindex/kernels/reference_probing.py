@@ -162,12 +162,11 @@ class Probing:
         return float(np.exp(tail - np.logaddexp(known, tail)))
 
     def scan_stretch(self, begin: int, count: int) -> tuple[float, float]:
-        """The log mass of count items from begin on, and the variance of their logits."""
+        """The log mass of count items from begin on, and the variance of their logits, biases apart."""
         self.scored += count
         dots = scan(self.vectors[begin : begin + count], self.query)
         bias = None if self.bias is None else self.bias[begin : begin + count]
-        logits = dots / self.temperature + (0.0 if bias is None else bias.astype(np.float64))
-        return weigh(dots, self.temperature, bias)[1], float(logits.var())
+        return weigh(dots, self.temperature, bias)[1], float((dots / self.temperature).var())
 
     def remember(self, cell: int, log_sum: float) -> None:
         """The cell is known from here on."""
@@ -251,7 +250,8 @@ class Probing:
         share = self.tail_share()
         weight = share * (1 - share) / self.tolerance
         enough = min(2 * weight * weight, MOST_PRECISE) * np.expm1(variance)
-        count = min(size, max(SHORTEST_STRETCH, int(enough)))
+        # Where biases weigh items, a few may carry their cell, and a stretch would mostly miss them.
+        count = min(size, max(SHORTEST_STRETCH, int(enough))) if self.bias is None else size
         log_sum, spread = self.scan_stretch(int(self.offsets[cell]) + int(uniform * (size - count + 1)), count)
         log_ratio = log_sum + np.log(size / count) - self.estimates[cell]
         excess = float(np.expm1(min(spread, LARGEST_VARIANCE)))
