@@ -7,7 +7,7 @@ import numpy as np
 import softindex
 from benchmarks.data import glove, synth
 from benchmarks.draws import interleave
-from benchmarks.fidelity import TEMPERATURES, distances, made
+from benchmarks.fidelity import TEMPERATURES, distances
 from benchmarks.report import Table
 
 CLUSTERS = (0.5, 1, 2, 4)
@@ -45,11 +45,10 @@ def rows(name, vectors, queries=200):
 
 
 def run(options):
-    """GloVe, synth-unbalanced of a fifth of the items, and a mixture with lengths of all sizes."""
+    """GloVe, and synth-unbalanced of a fifth of the items."""
     sets = {
         "GloVe": glove,
         f"synth-unbalanced, {options.items // 5:,}": lambda: synth(options.items // 5),
-        "lengths of all sizes": lambda: made("lengths of all sizes", np.random.default_rng(5)),
     }
     table = []
     for name, make in sets.items():

@@ -189,7 +189,10 @@ class Probe {
       const int64_t cell = cell_of(view_, position);
       if (estimates()[cell] > nothing && (cells.empty() || cells.back() != cell)) cells.push_back(cell);
     }
-    probe_cells(cells);
+    // What was spent on estimated masses must not keep these from being looked at.
+    const int64_t most = scored_ + budget_;
+    for (size_t i = 0; i < cells.size() && scored_ < most; ++i) probe_cell(cells[i]);
+    if (!cells.empty()) weigh_tail();
   }
 
   double longest_norm() const { return *std::max_element(view_.norm_max, view_.norm_max + view_.k); }

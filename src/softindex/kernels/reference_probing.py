@@ -215,7 +215,12 @@ class Probing:
             logits = logits + self.bias[positions] - self.log_weight
         self.scored += len(positions)
         cells = np.unique(np.searchsorted(self.offsets, positions[logits >= least], side="right") - 1)
-        self.probe_cells(cells[np.isfinite(self.estimates[cells])])
+        # What was spent on estimated masses must not keep these from being looked at.
+        most = self.scored + self.budget
+        for cell in cells[np.isfinite(self.estimates[cells])]:
+            if self.scored < most:
+                self.remember(cell, self.scan_stretch(int(self.offsets[cell]), int(self.sizes[cell]))[0])
+                self.probed += 1
 
     def scan_large_cells(self) -> None:
         """Cells with a large part of all mass; the more of an estimate hangs on its variance, the less is large."""
