@@ -408,11 +408,6 @@ class Tail {
   std::vector<double> running_, lower_, upper_;
 };
 
-double log_add(double a, double b) {
-  const double top = std::max(a, b);
-  return top == nothing ? top : top + std::log(std::exp(a - top) + std::exp(b - top));
-}
-
 }  // namespace
 
 double scan_error(const View& view, const Law& law, double query_norm, double longest) {
@@ -454,7 +449,7 @@ Bracket estimate_log_partition(const CertifiedQuery& query, double confidence, u
   const int64_t most = certificate.scored() + 2 * budget, draws = std::max<int64_t>(64, query.view.k);
   double low = proven.low, high = proven.high, value = proven.value;
   const double rounded = scan_error(query.view, query.law, measure_query(query.view, certificate.query()).norm,
-                                    *std::max_element(query.view.norm_max, query.view.norm_max + query.view.k));
+                                    query.view.longest);
   for (int64_t j = 0; j < draws && certificate.scored() < most && !tail.is_certain(); ++j) {
     mean.add(tail.draw(uniforms(key, stream, (uint64_t)j).first));
     low = std::max(low, log_add(known_low, tail.log_at(mean.centre() - mean.radius())) - rounded);

@@ -213,9 +213,8 @@ void Engine::sample_exactly(const Law& law, const float* queries, int64_t b, int
   all.probes = 0;
   std::vector<double> error(b);
   sample(all, queries, b, n, seed, threads, positions, log_prob, scored, error.data());
-  const double longest = *std::max_element(view_.norm_max, view_.norm_max + view_.k);
   for (int64_t q = 0; q < b; ++q) {
-    const double slack = 2 * scan_error(view_, law, std::sqrt(squared_norm(queries + q * view_.d, view_.d)), longest);
+    const double slack = 2 * scan_error(view_, law, std::sqrt(squared_norm(queries + q * view_.d, view_.d)), view_.longest);
     for (int64_t j = q * n; j < (q + 1) * n; ++j) {
       low[j] = log_prob[j] - slack;
       high[j] = std::min(0.0, log_prob[j] + slack);

@@ -31,6 +31,7 @@ class Engine {
     for (int64_t c = 0; c < view.k; ++c) log_counts_[c] = std::log((double)std::max<int64_t>(view.size(c), 1));
     for (int64_t c = 0; c < view.k; ++c) half_squares_[c] = squared_norm(view.means + c * view.d, view.d) / 2;
     view_.log_counts = log_counts_.data();
+    view_.longest = *std::max_element(view.norm_max, view.norm_max + view.k);
     view_.half_squares = half_squares_.data();
   }
   Engine(const Engine&) = delete;

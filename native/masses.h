@@ -1,6 +1,7 @@
 // The log mass of every cell under a law, for a group of one to four queries.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "workspace.h"
@@ -38,6 +39,12 @@ void scan_cells(const Kernels& kernels, const View& view, double temperature, in
 // there on it grows like the largest one, sqrt(2 log n) standard deviations above the mean.
 inline double dispersion_term(double variance, double log_count) {
   return variance <= 2 * log_count ? variance / 2 : std::sqrt(2 * variance * log_count) - log_count;
+}
+
+// log(exp(a) + exp(b)), as both may be far from zero.
+inline double log_add(double a, double b) {
+  const double top = std::max(a, b);
+  return std::isinf(top) ? top : top + std::log(std::exp(a - top) + std::exp(b - top));
 }
 
 double log_mass(const Mass& mass, double temperature, double pivot);

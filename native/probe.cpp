@@ -55,8 +55,8 @@ class Probe {
         Workspace& workspace)
       : kernels_(kernels), view_(view), law_(law), query_(&workspace.queries[place * padded(view.d)]),
         variances_(law.dispersion ? &workspace.variances[place * view.k] : nullptr),
-        dots_(&workspace.cell_dots[place * view.k]), pivot_(workspace.pivots[place]), stream_(name_of(query_, view.d)), log_masses_(log_masses),
-        workspace_(workspace) {}
+        dots_(&workspace.cell_dots[place * view.k]), pivot_(workspace.pivots[place]),
+        stream_(name_of(query_, view.d)), log_masses_(log_masses), workspace_(workspace) {}
 
   Probed run() {
     workspace_.estimates.assign(log_masses_, log_masses_ + view_.k);
@@ -101,9 +101,7 @@ class Probe {
   void remember(int64_t cell, double log_sum) {
     log_masses_[cell] = log_sum;
     estimates()[cell] = nothing;
-    // log(exp(known) + exp(log_sum)), as both may be far from zero.
-    const double top = std::max(known_, log_sum);
-    known_ = top + std::log(std::exp(known_ - top) + std::exp(log_sum - top));
+    known_ = log_add(known_, log_sum);
   }
 
   void probe_cell(int64_t cell) {
@@ -171,10 +169,9 @@ class Probe {
   // there not more than is known and estimated, have their cells scanned.
   void scan_cells_of_outliers() {
     if (view_.outliers == 0 || tail_is_empty()) return;
-    const double log_tail = tail_.peak + tail_.log_total, top = std::max(known_, log_tail);
-    const double least = top + std::log(std::exp(known_ - top) + std::exp(log_tail - top)) +
-                         std::log(law_.tolerance / 8) - law_.log_weight;
-    const double highest = std::sqrt(squared_norm(query_, view_.d)) * longest_norm();
+    const double everything = log_add(known_, tail_.peak + tail_.log_total);
+    const double least = everything + std::log(law_.tolerance / 8) - law_.log_weight;
+    const double highest = std::sqrt(squared_norm(query_, view_.d)) * view_.longest;
     if ((highest - pivot_) / law_.temperature < least && view_.bias == nullptr) return;
     workspace_.outlier_dots.resize(view_.outliers);
     kernels_.scan(view_.outlier_rows(), query_, workspace_.outlier_dots.data());
@@ -194,8 +191,6 @@ class Probe {
     for (size_t i = 0; i < cells.size() && scored_ < most; ++i) probe_cell(cells[i]);
     if (!cells.empty()) weigh_tail();
   }
-
-  double longest_norm() const { return *std::max_element(view_.norm_max, view_.norm_max + view_.k); }
 
   // The most massive cells by estimate, until `wanted` are probed.
   void scan_best_cells(int64_t wanted) {

@@ -30,6 +30,7 @@ struct View {
   const float* means = nullptr;       // (k, d)
   const float* radii = nullptr;       // (k)
   const float* norm_max = nullptr;    // (k)
+  double longest = 0;                 // the largest norm_max
   const float* norm_min = nullptr;    // (k)
   const float* reach = nullptr;       // (k) the largest x.mean / |mean|^2, or null
   const float* min_cosine = nullptr;  // (k) of the angle between an item and the mean, or null
