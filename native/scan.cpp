@@ -37,6 +37,7 @@ SOFTINDEX_INLINE void scan_rows(const Matrix<Element>& rows, const float* query,
   int64_t i = 0;
   for (; i + 4 <= readable; i += 4) {
     const Element* row = rows.first + i * d;
+    fetch_ahead(row, 4 * d * (int64_t)sizeof(Element));
     Lanes a = {}, b = {}, c = {}, e = {};
     for (int64_t j = 0; j < width_d; j += lanes) {
       const Lanes part = load(query + j);

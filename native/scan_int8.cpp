@@ -45,9 +45,11 @@ void scan_int8(Matrix<int8_t> rows, const int16_t* queries, int64_t count, int32
   const int64_t d = rows.d, width_d = padded(d);
   int64_t i = 0;
   // Within the matrix whole lanes may be read past the end of a row, as the query is zero there.
-  for (; i + 4 <= rows.count && rows.first + (i + 3) * d + width_d <= rows.limit; i += 4)
+  for (; i + 4 <= rows.count && rows.first + (i + 3) * d + width_d <= rows.limit; i += 4) {
+    fetch_ahead(rows.first + i * d, 4 * d);
     for (int64_t g = 0; g < count; ++g)
       dot4(rows.first + i * d, d, queries + g * width_d, width_d, dots + g * stride + i);
+  }
   for (; i < rows.count; ++i)
     for (int64_t g = 0; g < count; ++g) dots[g * stride + i] = dot(rows.first + i * d, queries + g * width_d, d);
 }
