@@ -13,8 +13,8 @@ constexpr double unit = 0x1.0p-24;  // float32 rounds by at most this part of a 
 // roundings each) and float32 sums over blocks of 64: see log_partition_slack.
 constexpr double scan_slack = (4 * 87 + 128) * unit;
 
-// Bennett's bound: a law with mean zero, variance <= v and no value above b has log E exp(l X) at most this. In terms of
-// x = l b and a = v / b^2 it is log((exp(-a x) + a exp(x)) / (1 + a)).
+// Bennett's bound: a law with mean zero, variance <= v and no value above b has log E exp(l X) at most this. In terms
+// of x = l b and a = v / b^2 it is log((exp(-a x) + a exp(x)) / (1 + a)).
 double bennett(double inverse_temperature, double v, double b) {
   if (!(b > 0)) return 0.0;
   const double x = inverse_temperature * b, a = std::min(v / (b * b), 1e300), span = x * (1 + a);

@@ -222,8 +222,8 @@ class Certificate {
 };
 
 // Draws by rejection: a cell in proportion to the bound of its mass, kept with the probability that its mass has of the
-// bound; a cell once scanned is never rejected again. With codes the same is done for the item inside the cell, with the
-// coded weights as bounds.
+// bound; a cell once scanned is never rejected again. With codes the same is done for the item inside the cell, with
+// the coded weights as bounds.
 class Sampler {
  public:
   explicit Sampler(const CertifiedQuery& asked)
@@ -319,7 +319,8 @@ std::vector<int64_t>& by_upper_bound(const CertifiedQuery& asked, const Certific
   return cells;
 }
 
-// Scans in that order, while the bounds are farther apart than the tolerance and the budget lasts. Returns how many cells.
+// Scans in that order, while the bounds are farther apart than the tolerance and the budget lasts. Returns how many
+// cells.
 size_t scan_until(const CertifiedQuery& asked, Certificate& certificate, const std::vector<int64_t>& cells,
                   int64_t budget) {
   // Looking at the sum of all bounds costs about as much as scanning a cell: look after 1, 2, 4, ... of them.

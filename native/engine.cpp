@@ -197,7 +197,8 @@ void Engine::for_each_certified(const Law& law, const float* queries, int64_t b,
 void Engine::sample_certified(const Law& law, const float* queries, int64_t b, int64_t n, uint64_t seed,
                               int64_t threads, int64_t* positions, double* log_prob, double* low, double* high,
                               int64_t* scored) {
-  if (!worth_bounding(view_)) return sample_exactly(law, queries, b, n, seed, threads, positions, log_prob, low, high, scored);
+  if (!worth_bounding(view_))
+    return sample_exactly(law, queries, b, n, seed, threads, positions, log_prob, low, high, scored);
   const std::vector<uint64_t> streams = streams_of(queries, b, view_.d);
   for_each_certified(law, queries, b, threads, [&](int64_t q, const CertifiedQuery& query) {
     scored[q] = softindex::sample_certified(query, seed, streams[q], n, positions + q * n, log_prob + q * n,
@@ -214,7 +215,8 @@ void Engine::sample_exactly(const Law& law, const float* queries, int64_t b, int
   std::vector<double> error(b);
   sample(all, queries, b, n, seed, threads, positions, log_prob, scored, error.data());
   for (int64_t q = 0; q < b; ++q) {
-    const double slack = 2 * scan_error(view_, law, std::sqrt(squared_norm(queries + q * view_.d, view_.d)), view_.longest);
+    const double norm = std::sqrt(squared_norm(queries + q * view_.d, view_.d));
+    const double slack = 2 * scan_error(view_, law, norm, view_.longest);
     for (int64_t j = q * n; j < (q + 1) * n; ++j) {
       low[j] = log_prob[j] - slack;
       high[j] = std::min(0.0, log_prob[j] + slack);
@@ -254,8 +256,8 @@ void Engine::sample_restricted(const Law& law, const Restrictions& restrictions,
                  [&](int64_t q, int64_t g, const double* log_masses, Workspace& workspace) {
                    const float* query = &workspace.queries[g * padded(view_.d)];
                    const Asked asked = {kernels_, view_, law, query, log_masses, workspace.pivots[g], workspace};
-                   const Drawn drawn = sample_part(asked, restrictions.of(q), workspace.probed.error, seed, streams[q], n,
-                                                   positions + q * n, log_prob + q * n);
+                   const Drawn drawn = sample_part(asked, restrictions.of(q), workspace.probed.error, seed, streams[q],
+                                                   n, positions + q * n, log_prob + q * n);
                    scored[q] = std::min(view_.n, workspace.probed.scored + drawn.scored);
                    error[q] = drawn.error;
                    left[q] = drawn.left;
@@ -263,13 +265,12 @@ void Engine::sample_restricted(const Law& law, const Restrictions& restrictions,
 }
 
 void Engine::log_prob_restricted(const Law& law, const Restrictions& restrictions, const float* queries, int64_t b,
-                                 const int64_t* positions, int64_t m, int64_t threads, double* log_prob,
-                                 int64_t* left) {
+                                 const int64_t* positions, int64_t m, int64_t threads, double* log_prob) {
   for_each_query(law, queries, b, threads,
                  [&](int64_t q, int64_t g, const double* log_masses, Workspace& workspace) {
                    const float* query = &workspace.queries[g * padded(view_.d)];
                    const Asked asked = {kernels_, view_, law, query, log_masses, workspace.pivots[g], workspace};
-                   left[q] = log_prob_part(asked, restrictions.of(q), positions + q * m, m, log_prob + q * m);
+                   log_prob_part(asked, restrictions.of(q), positions + q * m, m, log_prob + q * m);
                  });
 }
 

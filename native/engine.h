@@ -27,7 +27,8 @@ struct Restrictions {
 
 class Engine {
  public:
-  Engine(const Kernels& kernels, const View& view) : kernels_(kernels), view_(view), log_counts_(view.k), half_squares_(view.k) {
+  Engine(const Kernels& kernels, const View& view)
+      : kernels_(kernels), view_(view), log_counts_(view.k), half_squares_(view.k) {
     for (int64_t c = 0; c < view.k; ++c) log_counts_[c] = std::log((double)std::max<int64_t>(view.size(c), 1));
     for (int64_t c = 0; c < view.k; ++c) half_squares_[c] = squared_norm(view.means + c * view.d, view.d) / 2;
     view_.log_counts = log_counts_.data();
@@ -79,7 +80,7 @@ class Engine {
                          uint64_t seed, int64_t threads, int64_t* positions, double* log_prob, int64_t* scored,
                          double* error, int64_t* left);
   void log_prob_restricted(const Law& law, const Restrictions& restrictions, const float* queries, int64_t b,
-                           const int64_t* positions, int64_t m, int64_t threads, double* log_prob, int64_t* left);
+                           const int64_t* positions, int64_t m, int64_t threads, double* log_prob);
   // values (b).
   void log_partition(const Law& law, const float* queries, int64_t b, int64_t threads, double* values);
   // positions and scores (b, k); scored (b).

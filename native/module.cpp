@@ -35,6 +35,16 @@ void expect(bool holds, const char* what) {
   if (!holds) throw std::invalid_argument(what);
 }
 
+constexpr const char* unfit = "the result arrays do not fit the queries";
+
+// Whether an array has this shape.
+template <class Array, class... Lengths>
+bool fits(const Array& array, Lengths... lengths) {
+  if (array.ndim() != sizeof...(lengths)) return false;
+  size_t axis = 0;
+  return ((array.shape(axis++) == (size_t)lengths) && ...);
+}
+
 const Kernels& kernels_named(const std::string& name) {
   const Kernels* kernels = find_kernels(name.c_str());
   if (kernels == nullptr) throw std::invalid_argument("this CPU has no kernels named " + name);
@@ -98,8 +108,9 @@ class BoundEngine {
   void attach_bounds(In<float, 1> norm_min, std::optional<In<float, 1>> min_cosine,
                      std::optional<In<float, 1>> reach, std::optional<In<float, 1>> excess) {
     const View& view = engine_.view();
-    const auto fits = [&](const auto& array) { return !array || (int64_t)array->shape(0) == view.k; };
-    expect((int64_t)norm_min.shape(0) == view.k && fits(min_cosine) && fits(reach) && fits(excess), "bounds do not fit the means");
+    const auto absent_or_fits = [&](const auto& array) { return !array || fits(*array, view.k); };
+    expect(fits(norm_min, view.k) && absent_or_fits(min_cosine) && absent_or_fits(reach) && absent_or_fits(excess),
+           "bounds do not fit the means");
     expect(view.forms_kind == Forms::none || excess, "the dispersion has no bound");
     norm_min_ = norm_min;
     min_cosine_ = min_cosine;
@@ -111,7 +122,7 @@ class BoundEngine {
   void attach_outliers(In<int64_t, 1> positions, In<float, 2> vectors, float farthest) {
     const View& view = engine_.view();
     const int64_t count = positions.shape(0);
-    expect((int64_t)vectors.shape(0) == count && (int64_t)vectors.shape(1) == view.d, "outliers do not fit the vectors");
+    expect(fits(vectors, count, view.d), "outliers do not fit the vectors");
     for (int64_t i = 0; i < count; ++i)
       expect(positions.data()[i] >= (i == 0 ? 0 : positions.data()[i - 1] + 1) && positions.data()[i] < view.n,
              "the outliers are not a list of items");
@@ -122,9 +133,7 @@ class BoundEngine {
 
   void attach_codes(In<int8_t, 2> codes, In<float, 1> scales, In<float, 1> errors, In<float, 1> lengths) {
     const View& view = engine_.view();
-    expect((int64_t)codes.shape(0) == view.n && (int64_t)codes.shape(1) == view.d &&
-               (int64_t)scales.shape(0) == view.n && (int64_t)errors.shape(0) == view.k &&
-               (int64_t)lengths.shape(0) == view.k,
+    expect(fits(codes, view.n, view.d) && fits(scales, view.n) && fits(errors, view.k) && fits(lengths, view.k),
            "codes do not fit the vectors");
     // Scratch memory made for an index without codes would be too small for one with them.
     expect(view.codes == nullptr, "codes are attached once");
@@ -139,16 +148,16 @@ class BoundEngine {
     const View& view = engine_.view();
     expect(view.codes != nullptr, "this index keeps no codes");
     expect(cell >= 0 && cell < view.k, "there is no such cell");
-    expect((int64_t)query.shape(0) == view.d && (int64_t)scores.shape(0) == view.size(cell), "shapes disagree");
+    expect(fits(query, view.d) && fits(scores, view.size(cell)), "shapes disagree");
     return engine_.coded_scores(query.data(), cell, scores.data());
   }
 
   double mass_bounds(In<float, 1> query, const BoundLaw& bound, double temperature, Out<double, 1> lower,
                      Out<double, 1> upper, Out<double, 1> scanned) {
     const View& view = engine_.view();
-    expect((int64_t)query.shape(0) == view.d, "queries do not fit the index");
+    expect(fits(query, view.d), "queries do not fit the index");
     for (const auto* array : {&lower, &upper, &scanned})
-      expect((int64_t)array->shape(0) == view.k, "the result arrays do not fit the cells");
+      expect(fits(*array, view.k), "the result arrays do not fit the cells");
     const Law law = make_certified(bound, temperature, 0.0);
     nb::gil_scoped_release release;
     return engine_.mass_bounds(law, query.data(), lower.data(), upper.data(), scanned.data());
@@ -162,18 +171,16 @@ class BoundEngine {
     const int64_t inner = view.k - 1, nodes = 2 * inner;
     const Forms kind = view.forms_kind;
     expect(view.tree == nullptr, "this index has a tree already");
-    expect((int64_t)children.shape(0) == inner && children.shape(1) == 2, "the tree does not fit the cells");
-    expect((int64_t)means.shape(0) == nodes && (int64_t)means.shape(1) == view.d, "the tree's means do not fit it");
+    expect(fits(children, inner, 2), "the tree does not fit the cells");
+    expect(fits(means, nodes, view.d), "the tree's means do not fit it");
     expect((kind == Forms::full) == full_forms.has_value() && (kind == Forms::rank) == rank_forms.has_value(),
            "the tree keeps another dispersion than the cells");
     if (full_forms)
-      expect((int64_t)full_forms->shape(0) == nodes && (int64_t)full_forms->shape(1) == view.triangle() && scales &&
-                 (int64_t)scales->shape(0) == nodes && scales->shape(1) == 1,
+      expect(fits(*full_forms, nodes, view.triangle()) && scales && fits(*scales, nodes, 1),
              "full forms do not fit the tree");
     if (rank_forms)
-      expect((int64_t)rank_forms->shape(0) == nodes && (int64_t)rank_forms->shape(1) == view.rank &&
-                 (int64_t)rank_forms->shape(2) == view.d && spread && (int64_t)spread->shape(0) == nodes && scales &&
-                 (int64_t)scales->shape(0) == nodes && (int64_t)scales->shape(1) == view.rank,
+      expect(fits(*rank_forms, nodes, view.rank, view.d) && spread && fits(*spread, nodes) && scales &&
+                 fits(*scales, nodes, view.rank),
              "rank forms do not fit the tree");
     splits_ = tree_splits(children.data(), view.k);
     tree_ = {inner, children.data(), splits_.data(), means.data(), pointer(full_forms), pointer(rank_forms),
@@ -186,9 +193,7 @@ class BoundEngine {
               uint64_t seed, int64_t threads, Out<int64_t, 2> positions, Out<double, 2> log_prob,
               Out<int64_t, 1> scored, Out<double, 1> error) {
     const int64_t b = check_queries(queries), n = positions.shape(1);
-    expect((int64_t)positions.shape(0) == b && (int64_t)log_prob.shape(0) == b &&
-               (int64_t)log_prob.shape(1) == n && (int64_t)scored.shape(0) == b && (int64_t)error.shape(0) == b,
-           "the result arrays do not fit the queries");
+    expect(fits(positions, b, n) && fits(log_prob, b, n) && fits(scored, b) && fits(error, b), unfit);
     const Law law = make_law(bound, temperature, probes, tolerance);
     nb::gil_scoped_release release;
     engine_.sample(law, queries.data(), b, n, seed, threads, positions.data(), log_prob.data(), scored.data(),
@@ -198,8 +203,7 @@ class BoundEngine {
   void log_prob(In<float, 2> queries, const BoundLaw& bound, double temperature, int64_t probes, double tolerance,
                 In<int64_t, 2> positions, int64_t threads, Out<double, 2> log_prob) {
     const int64_t b = check_queries(queries), m = positions.shape(1);
-    expect((int64_t)positions.shape(0) == b && (int64_t)log_prob.shape(0) == b && (int64_t)log_prob.shape(1) == m,
-           "the result arrays do not fit the queries");
+    expect(fits(positions, b, m) && fits(log_prob, b, m), unfit);
     check_positions(positions.data(), b * m);
     const Law law = make_law(bound, temperature, probes, tolerance);
     nb::gil_scoped_release release;
@@ -211,9 +215,7 @@ class BoundEngine {
                          Out<int64_t, 2> positions, Out<double, 2> log_prob, Out<int64_t, 1> scored,
                          Out<double, 1> error, Out<int64_t, 1> left) {
     const int64_t b = check_queries(queries), n = positions.shape(1);
-    expect((int64_t)positions.shape(0) == b && (int64_t)log_prob.shape(0) == b && (int64_t)log_prob.shape(1) == n &&
-               (int64_t)scored.shape(0) == b && (int64_t)error.shape(0) == b && (int64_t)left.shape(0) == b,
-           "the result arrays do not fit the queries");
+    expect(fits(positions, b, n) && fits(log_prob, b, n) && fits(scored, b) && fits(error, b) && fits(left, b), unfit);
     const Law law = make_law(bound, temperature, probes, tolerance);
     const Restrictions restrictions = make_restrictions(restriction, b);
     nb::gil_scoped_release release;
@@ -223,23 +225,20 @@ class BoundEngine {
 
   void log_prob_restricted(In<float, 2> queries, const BoundLaw& bound, double temperature, int64_t probes,
                            double tolerance, const BoundRestriction& restriction, In<int64_t, 2> positions,
-                           int64_t threads, Out<double, 2> log_prob, Out<int64_t, 1> left) {
+                           int64_t threads, Out<double, 2> log_prob) {
     const int64_t b = check_queries(queries), m = positions.shape(1);
-    expect((int64_t)positions.shape(0) == b && (int64_t)log_prob.shape(0) == b && (int64_t)log_prob.shape(1) == m &&
-               (int64_t)left.shape(0) == b,
-           "the result arrays do not fit the queries");
+    expect(fits(positions, b, m) && fits(log_prob, b, m), unfit);
     check_positions(positions.data(), b * m);
     const Law law = make_law(bound, temperature, probes, tolerance);
     const Restrictions restrictions = make_restrictions(restriction, b);
     nb::gil_scoped_release release;
-    engine_.log_prob_restricted(law, restrictions, queries.data(), b, positions.data(), m, threads, log_prob.data(),
-                                left.data());
+    engine_.log_prob_restricted(law, restrictions, queries.data(), b, positions.data(), m, threads, log_prob.data());
   }
 
   void log_partition(In<float, 2> queries, const BoundLaw& bound, double temperature, int64_t probes, double tolerance,
                      int64_t threads, Out<double, 1> values) {
     const int64_t b = check_queries(queries);
-    expect((int64_t)values.shape(0) == b, "the result array does not fit the queries");
+    expect(fits(values, b), unfit);
     const Law law = make_law(bound, temperature, probes, tolerance);
     nb::gil_scoped_release release;
     engine_.log_partition(law, queries.data(), b, threads, values.data());
@@ -249,9 +248,8 @@ class BoundEngine {
                         int64_t threads, Out<int64_t, 2> positions, Out<double, 2> log_prob, Out<double, 2> low,
                         Out<double, 2> high, Out<int64_t, 1> scored) {
     const int64_t b = check_queries(queries), n = positions.shape(1);
-    for (const auto* array : {&log_prob, &low, &high})
-      expect((int64_t)array->shape(0) == b && (int64_t)array->shape(1) == n, "the result arrays do not fit the queries");
-    expect((int64_t)positions.shape(0) == b && (int64_t)scored.shape(0) == b, "the result arrays do not fit the queries");
+    for (const auto* array : {&log_prob, &low, &high}) expect(fits(*array, b, n), unfit);
+    expect(fits(positions, b, n) && fits(scored, b), unfit);
     const Law law = make_certified(bound, temperature, 0.0);
     nb::gil_scoped_release release;
     engine_.sample_certified(law, queries.data(), b, n, seed, threads, positions.data(), log_prob.data(), low.data(),
@@ -262,9 +260,9 @@ class BoundEngine {
                              double confidence, uint64_t seed, int64_t threads, Out<double, 1> values,
                              Out<double, 1> low, Out<double, 1> high, Out<int64_t, 1> scored) {
     const int64_t b = check_queries(queries);
-    for (const auto* array : {&values, &low, &high})
-      expect((int64_t)array->shape(0) == b, "the result arrays do not fit the queries");
-    expect((int64_t)scored.shape(0) == b && confidence > 0 && confidence <= 1, "the result arrays do not fit the queries");
+    for (const auto* array : {&values, &low, &high}) expect(fits(*array, b), unfit);
+    expect(fits(scored, b), unfit);
+    expect(confidence > 0 && confidence <= 1, "the confidence is no probability");
     const Law law = make_certified(bound, temperature, tolerance);
     nb::gil_scoped_release release;
     engine_.bracket_log_partition(law, queries.data(), b, confidence, seed, threads, values.data(), low.data(),
@@ -274,9 +272,7 @@ class BoundEngine {
   void masses(In<float, 2> queries, const BoundLaw& bound, double temperature, int64_t probes, double tolerance,
               int64_t threads, Out<double, 2> log_masses, Out<int64_t, 1> scored, Out<double, 1> error) {
     const int64_t b = check_queries(queries);
-    expect((int64_t)log_masses.shape(0) == b && (int64_t)log_masses.shape(1) == engine_.view().k &&
-               (int64_t)scored.shape(0) == b && (int64_t)error.shape(0) == b,
-           "the result arrays do not fit the queries");
+    expect(fits(log_masses, b, engine_.view().k) && fits(scored, b) && fits(error, b), unfit);
     const Law law = make_law(bound, temperature, probes, tolerance);
     nb::gil_scoped_release release;
     engine_.masses(law, queries.data(), b, threads, log_masses.data(), scored.data(), error.data());
@@ -285,9 +281,8 @@ class BoundEngine {
   void top_k(In<float, 2> queries, double temperature, int64_t probes, int64_t threads, Out<int64_t, 2> positions,
              Out<float, 2> scores, Out<int64_t, 1> scored) {
     const int64_t b = check_queries(queries), k = positions.shape(1);
-    expect((int64_t)positions.shape(0) == b && (int64_t)scores.shape(0) == b && (int64_t)scores.shape(1) == k &&
-               (int64_t)scored.shape(0) == b && k >= 1 && k <= engine_.view().n,
-           "the result arrays do not fit the queries");
+    expect(fits(positions, b, k) && fits(scores, b, k) && fits(scored, b), unfit);
+    expect(k >= 1 && k <= engine_.view().n, "there are not so many items");
     nb::gil_scoped_release release;
     engine_.top_k(queries.data(), b, temperature, k, probes, threads, positions.data(), scores.data(),
                   scored.data());
@@ -302,7 +297,7 @@ class BoundEngine {
     view.k = means_.shape(0);
     expect(view.n >= 1 && view.d >= 1 && view.k >= 1, "an index holds at least one item");
     expect((int64_t)means_.shape(1) == view.d, "means do not fit the vectors");
-    expect((int64_t)offsets_.shape(0) == view.k + 1, "offsets do not fit the means");
+    expect(fits(offsets_, view.k + 1), "offsets do not fit the means");
     expect(offsets_.data()[0] == 0 && offsets_.data()[view.k] == view.n, "offsets do not cover the vectors");
     for (int64_t c = 0; c < view.k; ++c) {
       expect(offsets_.data()[c] <= offsets_.data()[c + 1], "offsets decrease");
@@ -310,9 +305,9 @@ class BoundEngine {
       // From zero to n and never down: no difference can overflow.
       view.largest_cell = std::max(view.largest_cell, offsets_.data()[c + 1] - offsets_.data()[c]);
     }
-    expect((int64_t)radii_.shape(0) == view.k && (int64_t)norm_max_.shape(0) == view.k, "radii do not fit");
-    if (bias_) expect((int64_t)bias_->shape(0) == view.n && bias_max_ && (int64_t)bias_max_->shape(0) == view.k,
-                      "biases do not fit the vectors");
+    expect(fits(radii_, view.k) && fits(norm_max_, view.k), "radii do not fit");
+    if (bias_)
+      expect(fits(*bias_, view.n) && bias_max_ && fits(*bias_max_, view.k), "biases do not fit the vectors");
     view.vectors = vectors_.data();
     view.offsets = offsets_.data();
     view.means = means_.data();
@@ -329,8 +324,7 @@ class BoundEngine {
       view.forms_kind = Forms::full;
       view.full_forms = full_forms_->data();
       view.scales = pointer(scales_);
-      expect((int64_t)full_forms_->shape(0) == view.k && (int64_t)full_forms_->shape(1) == view.triangle() && scales_ &&
-                 (int64_t)scales_->shape(0) == view.k && scales_->shape(1) == 1,
+      expect(fits(*full_forms_, view.k, view.triangle()) && scales_ && fits(*scales_, view.k, 1),
              "full forms do not fit the means");
     } else if (rank_forms_) {
       view.forms_kind = Forms::rank;
@@ -338,9 +332,8 @@ class BoundEngine {
       view.rank = rank_forms_->shape(1);
       view.scales = pointer(scales_);
       view.spread = pointer(spread_);
-      expect((int64_t)rank_forms_->shape(0) == view.k && (int64_t)rank_forms_->shape(2) == view.d && view.rank >= 1 &&
-                 spread_ && (int64_t)spread_->shape(0) == view.k && scales_ && (int64_t)scales_->shape(0) == view.k &&
-                 (int64_t)scales_->shape(1) == view.rank,
+      expect(fits(*rank_forms_, view.k, view.rank, view.d) && view.rank >= 1 && spread_ && fits(*spread_, view.k) &&
+                 scales_ && fits(*scales_, view.k, view.rank),
              "rank forms do not fit the means");
     }
   }
@@ -535,7 +528,7 @@ NB_MODULE(_native, m) {
            "tolerance"_a, "restriction"_a, "seed"_a, "threads"_a, "positions"_a, "log_prob"_a, "scored"_a, "error"_a,
            "left"_a)
       .def("log_prob_restricted", &BoundEngine::log_prob_restricted, "queries"_a, "law"_a, "temperature"_a,
-           "probes"_a, "tolerance"_a, "restriction"_a, "positions"_a, "threads"_a, "log_prob"_a, "left"_a)
+           "probes"_a, "tolerance"_a, "restriction"_a, "positions"_a, "threads"_a, "log_prob"_a)
       .def("log_partition", &BoundEngine::log_partition, "queries"_a, "law"_a, "temperature"_a, "probes"_a,
            "tolerance"_a, "threads"_a, "values"_a)
       .def("sample_certified", &BoundEngine::sample_certified, "queries"_a, "law"_a, "temperature"_a, "seed"_a,

@@ -21,12 +21,19 @@ constexpr double nothing = -std::numeric_limits<double>::infinity();
 constexpr uint64_t tail_key = 0x7461696c73616d70ull;
 constexpr int64_t tail_samples = 8;
 constexpr int64_t shortest_stretch = 64;
+// A stretch is as long as its cell's weight asks for, up to a relative variance of one in so many: beyond that the spread
+// among eight cells hides the noise of each.
 constexpr double most_precise = 25.0;
+// A copy of the query lies in the nearest cell but for means that moved after the assignment: a few cells, of squared
+// distance nearly as small, hold all the copies we met. A score this close to |q|^2 is a copy; once one is found, the
+// search goes on only while another like it would still have this share of the mass.
 constexpr int nearest_cells = 8;
 constexpr double nearly = 1.15, copied = 0.999, heavy = 0.25;
 // A cell with more than this part of the mass is scanned without asking further.
 constexpr double large_share = 1.0 / 32;
+// Doubling from here: fewer would sample the tail once more for every query, more would be wasted on the easy ones.
 constexpr int64_t first_probes = 4;
+// A sampled cell this many times above the mean ratio makes a good part of rho alone: it is scanned, not averaged.
 constexpr double surprising = 3.0;
 // What the adaptive law may scan before it gives up and says so: items of this many numbers, or one item in so many.
 constexpr int64_t budget_numbers = 1 << 20, budget_part = 20;

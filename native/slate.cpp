@@ -321,7 +321,8 @@ void log_prob_remaining(const Asked& asked, Remainder& rest, const int64_t* posi
     if (rest.left(next.cell) == 0) continue;
     if (j == 0 || next.cell != pending[j - 1].cell)
       scanned =
-          weigh_cell(asked.kernels, asked.view, asked.law.temperature, next.cell, rest.dots(next.cell), asked.workspace);
+          weigh_cell(asked.kernels, asked.view, asked.law.temperature, next.cell, rest.dots(next.cell),
+                     asked.workspace);
     log_prob[next.slot] = next.log_share + log_within(asked.view, asked.law.temperature, scanned,
                                                       positions[next.slot] - scanned.begin);
   }
@@ -352,26 +353,23 @@ Drawn sample_part(const Asked& asked, const Restriction& restriction, double err
   return drawn;
 }
 
-int64_t log_prob_part(const Asked& asked, const Restriction& restriction, const int64_t* positions, int64_t m,
-                      double* log_prob) {
-  if (restriction.count == asked.view.n) return 0;
+void log_prob_part(const Asked& asked, const Restriction& restriction, const int64_t* positions, int64_t m,
+                   double* log_prob) {
+  if (restriction.count == asked.view.n) return;
   if (restriction.k > 0) {
     double log_sum;
     int64_t scored;
     Listed listed = best_items(asked, restriction, log_sum, scored);
     cut(listed, restriction.top_p);
-    log_prob_listed(listed, positions, m, log_prob);
-    return listed.size();
+    return log_prob_listed(listed, positions, m, log_prob);
   }
   Remainder rest(asked.kernels, asked.view, asked.law.temperature, asked.query, asked.log_masses);
   rest.take(restriction.excluded, restriction.count);
   if (restriction.top_p < 1) {
     const Listed listed = nucleus(asked, rest, restriction.top_p);
-    log_prob_listed(listed, positions, m, log_prob);
-    return listed.size();
+    return log_prob_listed(listed, positions, m, log_prob);
   }
   log_prob_remaining(asked, rest, positions, m, log_prob);
-  return rest.left();
 }
 
 }  // namespace softindex

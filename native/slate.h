@@ -80,9 +80,8 @@ struct Drawn {
 Drawn sample_part(const Asked& asked, const Restriction& restriction, double error, uint64_t key, uint64_t stream,
                   int64_t n, int64_t* positions, double* log_prob);
 
-// log_prob (m) of one draw of the items at positions (m); -infinity for those that cannot be drawn. Returns how many
-// items can be.
-int64_t log_prob_part(const Asked& asked, const Restriction& restriction, const int64_t* positions, int64_t m,
-                      double* log_prob);
+// log_prob (m) of one draw of the items at positions (m); -infinity for those that cannot be drawn.
+void log_prob_part(const Asked& asked, const Restriction& restriction, const int64_t* positions, int64_t m,
+                   double* log_prob);
 
 }  // namespace softindex

@@ -79,7 +79,7 @@ struct Law {
   bool dispersion = false;
   double log_weight = 0.0;         // log of the average of exp(bias) over the items
   double temperature = 1.0;
-  int64_t probes = 0;              // cells scanned exactly before drawing; below zero: as many as the tolerance asks for
+  int64_t probes = 0;              // cells scanned exactly before drawing; below zero: as many as the tolerance asks
   double tolerance = 0.0;
 
   bool exhaustive() const { return kind == Kind::exhaustive; }

@@ -166,6 +166,13 @@ def test_one_row_for_all_is_the_same_as_that_row_for_each(method):
         np.testing.assert_array_equal(law, laws[0])
 
 
+def test_none_excludes_nothing_for_that_query():
+    index, _ = small(90, d=4, clusters=9)
+    batch = np.random.default_rng(1).standard_normal((3, 4)).astype(np.float32)
+    law = law_of(index, batch, exclude=[[1, 2], None, [3]])
+    np.testing.assert_array_equal(law, law_of(index, batch, exclude=[[1, 2], [], [3]]))
+
+
 @every_method
 def test_no_exclusion_is_the_law_itself(method):
     index, query = small(90, clusters=9)
@@ -323,6 +330,9 @@ def test_the_error_of_top_k_estimates_what_it_leaves_out():
         ({"replace": False, "n": 6, "method": "top-k", "k": 5}, "there are 5 items"),
         ({"replace": False, "n": 2, "top_p": 1e-9}, "the nucleus of query 0 holds 1 items"),
         ({"replace": False, "n": 2, "top_p": 1e-9, "method": "top-k"}, "the nucleus of query 0 holds 1 items"),
+        ({"exclude": np.ma.masked_equal([1, 2, 3], 2)}, "ids are a masked array"),
+        ({"probes": 10**5000}, "probes is a huge int"),
+        ({"probes": np.arange(1000)}, "probes is array"),
         ({"top_p": 0}, "top_p is 0"),
         ({"top_p": 1.01}, "top_p is 1.01"),
         ({"top_p": float("nan")}, "top_p is nan"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "CorruptIndexError",
     "FormatVersionError",
@@ -13,6 +15,7 @@ __all__ = [
     "SoftindexError",
     "StorageError",
     "UnknownIdError",
+    "show",
 ]
 
 
@@ -54,3 +57,13 @@ class CorruptIndexError(StorageError):
 
 class SaveError(StorageError):
     """The index could not be written; whatever stood at the path before is untouched."""
+
+
+def show(value: Any) -> str:
+    """Return the value as written in an error, cut short where it is a whole array."""
+    try:
+        text = repr(value)
+    # An int of more than 4300 digits has no repr.
+    except ValueError:
+        text = f"a huge {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -17,6 +17,8 @@ __all__ = ["IdMap", "IntegerIds", "RowIds", "StringIds", "id_map", "id_map_from_
 
 
 def _as_array(ids: Any, dtype: type[object] | None = None) -> NDArray[Any]:
+    if isinstance(ids, np.ma.MaskedArray):
+        raise InputError("ids are a masked array, and a masked id is none; pass ids.compressed(), or a plain array.")
     try:
         return ids if isinstance(ids, np.ndarray) else np.array(ids, dtype)
     except ValueError as error:

@@ -131,7 +131,8 @@ class Index:
         For "top-k", the clusters in which the k best are looked for; None proves them.
 
         replace False: n different items, each drawn from the law of those not drawn before it, and log_prob is that
-        of its step.  exclude: ids that are not to be drawn, (m,) for all queries alike or one sequence per query;
+        of its step.  exclude: ids that are not to be drawn, (m,) for all queries alike or one sequence per query (None
+        for nothing);
         the law of the others is renormalised.  top_p: only the smallest set of most probable items that reaches
         this probability, renormalised.
 
@@ -214,10 +215,9 @@ class Index:
             if part is None:
                 self._engine.log_prob(batch, law, heat, cells, allowed, wanted, workers, result)
             else:
-                left = np.empty(b, np.int64)
-                self._engine.log_prob_restricted(
-                    batch, law, heat, cells, allowed, part.native, wanted, workers, result, left
-                )
+                # The k best know their own sum; probes are for those who need the masses of the rest.
+                cells = 0 if method == TOP_K else cells
+                self._engine.log_prob_restricted(batch, law, heat, cells, allowed, part.native, wanted, workers, result)
         except _THROWN as thrown:
             raise _explain(thrown, b, m) from thrown
         return result.reshape(positions.shape) if single else result

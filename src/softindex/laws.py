@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from softindex.errors import InputError, MethodError
+from softindex.errors import InputError, MethodError, show
 from softindex.kernels import rounding
 from softindex.records import Doubles, Floats, Moments, Tree
 
@@ -92,7 +92,7 @@ def find_law(method: str, dispersion_kind: str, has_tree: bool) -> Law:
     if law is None and isinstance(method, str) and method == TOP_K:
         return LAWS["s-2ls" if dispersion_kind == "none" else "sd-2ls"]
     if law is None:
-        raise MethodError(f"there is no method {method!r}; use one of {', '.join(METHODS)}.")
+        raise MethodError(f"there is no method {show(method)}; use one of {', '.join(METHODS)}.")
     if law.kind == "tree" and not has_tree:
         raise MethodError(
             f"{method} needs a tree over the clusters, which this index was built without; "
@@ -120,7 +120,7 @@ def check_probes(probes: Any, tolerance: Any, method: str, clusters: int) -> tup
         if probes is None or (type(probes) is int and probes == 0):
             return 0, error
         raise InputError(
-            f"probes is {probes!r} but {method} takes none, as its masses are not estimated; leave probes out."
+            f"probes is {show(probes)} but {method} takes none, as its masses are not estimated; leave probes out."
         )
     if probes is None:
         return ADAPTIVE, error
@@ -128,7 +128,7 @@ def check_probes(probes: Any, tolerance: Any, method: str, clusters: int) -> tup
     if isinstance(probes, (int, np.integer)) and not isinstance(probes, bool) and least <= probes <= clusters:
         return int(probes), error
     raise InputError(
-        f"probes is {probes!r}; expected an integer from {least}{meaning} to the number of clusters, {clusters}, "
+        f"probes is {show(probes)}; expected an integer from {least}{meaning} to the number of clusters, {clusters}, "
         "or None to scan as many as the answer needs."
     )
 
@@ -143,7 +143,7 @@ def check_confidence(confidence: Any, method: str) -> float:
         )
     if isinstance(confidence, (float, np.floating)) and 0.0 < confidence < 1.0:
         return float(confidence)
-    raise InputError(f"confidence is {confidence!r}; expected a number between 0 and 1, such as 0.95.")
+    raise InputError(f"confidence is {show(confidence)}; expected a number between 0 and 1, such as 0.95.")
 
 
 def check_tolerance(tolerance: Any) -> float:
@@ -152,7 +152,7 @@ def check_tolerance(tolerance: Any) -> float:
     # An int of hundreds of digits is no float.
     if number and 0.0 < tolerance < 1e300:
         return float(tolerance)
-    raise InputError(f"tolerance is {tolerance!r}; expected a number above 0, such as {TOLERANCE}.")
+    raise InputError(f"tolerance is {show(tolerance)}; expected a number above 0, such as {TOLERANCE}.")
 
 
 def check_estimates(method: str) -> None:

@@ -116,12 +116,12 @@ def _rows(exclude: Any, b: int) -> list[Any]:
     nested = parts.ndim > 1 if isinstance(parts, np.ndarray) and parts.dtype != object else _any_sequence(parts)
     if not nested:
         return [parts]
-    if len(parts) != b or not all(_is_sequence(part) for part in parts):
+    if len(parts) != b or not all(part is None or _is_sequence(part) for part in parts):
         raise InputError(
             f"exclude has {len(parts)} entries for {b} queries; pass ids for all queries alike, or one sequence of "
             "ids per query."
         )
-    return [part if isinstance(part, np.ndarray) else list(part) for part in parts]
+    return [() if part is None else part if isinstance(part, np.ndarray) else list(part) for part in parts]
 
 
 def _any_sequence(parts: Any) -> bool:

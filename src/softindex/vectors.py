@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softindex.errors import InputError
+from softindex.errors import InputError, show
 from softindex.readers import check_matrix_shape, read_file
 from softindex.records import Floats, Ids, Report, Source
 
@@ -297,21 +297,21 @@ def check_temperature(temperature: Any) -> float:
             value = math.inf
         if low <= value <= high:
             return value
-    raise InputError(f"temperature is {_show(temperature)}; expected one number from {low} to {high}.")
+    raise InputError(f"temperature is {show(temperature)}; expected one number from {low} to {high}.")
 
 
 def check_share(value: Any, name: str) -> float:
     """Return a part of the whole as a float above 0 and up to 1; name: what the caller calls it."""
     if isinstance(value, (float, int, np.floating, np.integer)) and not isinstance(value, bool) and 0 < value <= 1:
         return float(value)
-    raise InputError(f"{name} is {_show(value)}; expected one number above 0 and up to 1.")
+    raise InputError(f"{name} is {show(value)}; expected one number above 0 and up to 1.")
 
 
 def check_flag(value: Any, name: str) -> bool:
     """Return a choice as a bool; name: what the caller calls it."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
-    raise InputError(f"{name} is {_show(value)}; expected True or False.")
+    raise InputError(f"{name} is {show(value)}; expected True or False.")
 
 
 def check_count(value: Any, name: str) -> int:
@@ -339,14 +339,4 @@ def _check_integer(value: Any, name: str, low: int, high: int) -> int:
         return value
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and low <= int(value) <= high:
         return int(value)
-    raise InputError(f"{name} is {_show(value)}; expected one integer from {low} to {high}.")
-
-
-def _show(value: Any) -> str:
-    """Return the value as written in an error, cut short where it is a whole array."""
-    try:
-        text = repr(value)
-    # An int of more than 4300 digits has no repr.
-    except ValueError:
-        text = f"a huge {type(value).__name__}"
-    return text if len(text) <= 60 else f"{text[:60]}..."
+    raise InputError(f"{name} is {show(value)}; expected one integer from {low} to {high}.")

@@ -114,7 +114,6 @@ class Engine:
         positions: NDArray[np.int64],
         threads: int,
         log_prob: NDArray[np.float64],
-        left: NDArray[np.int64],
     ) -> None: ...
     def log_partition(
         self,
