@@ -23,6 +23,9 @@ from rich.table import Table
 import softindex
 from softindex import demo as demonstration
 from softindex.errors import InputError, MissingDependencyError, StorageError
+from softindex.evaluate import TEMPERATURES, Audit
+from softindex.evaluate.output import check_output
+from softindex.evaluate.report import short
 from softindex.laws import METHODS, TOLERANCE
 from softindex.progress import reporting
 from softindex.store import read_manifest
@@ -369,6 +372,82 @@ def top_k(
         _print_rows(best, ("ids", "scores", "items_scored"), len(asked), {})
     else:
         _print_table(f"top {k}", best.ids, {"score": [[f"{value:.6g}" for value in row] for row in best.scores]})
+
+
+@app.command()
+def audit(
+    index: IndexPath,
+    queries: Annotated[
+        str | None, typer.Option(help="File of query vectors, or - for one a line; items of the index when left out.")
+    ] = None,
+    count: Annotated[int | None, typer.Option(help="Queries to measure: 300 items, or all of the file.")] = None,
+    temperature: Annotated[
+        list[float] | None, typer.Option("--temperature", "-t", help="May be given again; 0.05, 0.1 and 0.2.")
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="May be given again; sd-2ls:16 is sd-2ls with 16 probes. All when left out."),
+    ] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help=f"Total variation that the recommendation allows; {TOLERANCE} when left out.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a report with plots to this file.")] = None,
+    seed: Annotated[int, typer.Option(help="Which items serve as queries.")] = 0,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how far every method is from the softmax on your own vectors, and what it costs."""
+    if html is not None:
+        check_output(html)
+    found = softindex.load(index).audit(
+        None if queries is None else _read_queries(queries),
+        count=count,
+        temperatures=temperature or TEMPERATURES,
+        methods=method or None,
+        tolerance=tolerance,
+        seed=seed,
+        threads=threads,
+        progress=True,
+    )
+    if html is not None:
+        found.to_html(html)
+    if as_json:
+        _print_json(found.to_dict())
+        return
+    _print_audit(found)
+    if html is not None:
+        typer.echo(f"The report is in {html}.")
+
+
+def _print_audit(found: Audit) -> None:
+    columns = (
+        "method",
+        "KL",
+        "95 %",
+        "TV",
+        "stated\nTV",
+        "log Z\nerror",
+        "micro-\nseconds",
+        "speed-\nup",
+        "items\nscored",
+    )
+    for heat in found.temperatures:
+        rows = (
+            (
+                row.label,
+                short(row.kl.value),
+                "proven" if row.proven else f"{short(row.kl.low)} - {short(row.kl.high)}",
+                short(row.total_variation.value),
+                "-" if row.stated_error is None else short(row.stated_error),
+                "-" if row.log_partition_error is None else short(row.log_partition_error.value),
+                f"{row.microseconds.value:,.0f}",
+                f"{row.speedup:,.1f}x",
+                f"{row.items_scored:,.0f}",
+            )
+            for row in found.at(heat)
+        )
+        _table(f"temperature {heat:g}, {found.parameters['queries']} queries", columns, rows)
+    typer.echo(textwrap.fill(f"Recommended: {found.recommendation}", 100))
 
 
 @app.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,9 @@ from softindex.vectors import (
     read,
     rearrange,
 )
+
+if TYPE_CHECKING:
+    from softindex.evaluate import Audit
 
 __all__ = ["Index", "build", "load"]
 
@@ -294,6 +297,43 @@ class Index:
         except _THROWN as thrown:
             raise _explain(thrown, len(batch), count) from thrown
         return TopK(ids[0], scores[0], scored[0]) if single else TopK(ids, scores, scored)
+
+    def audit(
+        self,
+        queries: Any = None,
+        *,
+        count: int | None = None,
+        temperatures: Any = (0.05, 0.1, 0.2),
+        methods: Any = None,
+        tolerance: float | None = None,
+        seed: int = 0,
+        threads: int | None = None,
+        progress: bool = False,
+    ) -> Audit:
+        """Measure how far every method is from the softmax on these items, and what it costs.
+
+        queries (b, d); None: items of the index, drawn by the seed.  count: how many of them; when None, 300 items or
+        all the queries that you pass.  methods: names, each with a colon and a number of probes if you like, as in
+        "sd-2ls:16" ("sd-2ls:0" is the published law); None: all that this index serves.  tolerance: the total
+        variation that the recommendation allows, 0.03 when None.
+
+        The softmax itself is computed in float64, in blocks of items and on all threads; latencies are those of single
+        queries on one thread.  The result has rows, a recommendation, and `to_html(path)` and `to_json(path)`.
+        """
+        # The only step upwards: evaluating is a layer above the index, and loaded only when asked for.
+        from softindex.evaluate import run_audit
+
+        return run_audit(
+            self,
+            queries,
+            count=count,
+            temperatures=temperatures,
+            methods=methods,
+            tolerance=tolerance,
+            seed=seed,
+            threads=threads,
+            progress=progress,
+        )
 
     def save(self, path: str | os.PathLike[str], *, progress: bool = False) -> None:
         """Write the index to a directory, atomically: killed at any moment, the old or the new one is there."""

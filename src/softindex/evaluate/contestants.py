@@ -1,0 +1,132 @@
+"""What an audit compares: a method with its number of probes, and the name it goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from softindex.contents import Contents
+from softindex.errors import MethodError, show
+from softindex.index import Index
+from softindex.laws import CERTIFIED, LAWS, METHODS, TOP_K
+from softindex.records import Doubles, Floats
+
+__all__ = ["DEFAULT", "Contestant", "choose", "law_masses", "memory"]
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """A method, and its probes: None is adaptive, 0 the law as published."""
+
+    method: str
+    probes: int | None = None
+
+    @property
+    def label(self) -> str:
+        """The name in tables and plots."""
+        if not self.estimates:
+            return self.method
+        if self.probes is None:
+            return "sd-2ls (default)" if self == DEFAULT else f"{self.method}, adaptive"
+        return f"{self.method}, published" if self.probes == 0 else f"{self.method}, {self.probes} probes"
+
+    @property
+    def phrase(self) -> str:
+        """The name in a sentence."""
+        if not self.estimates:
+            return self.method
+        return f"{self.method} with {'adaptive' if self.probes is None else self.probes or 'no'} probes"
+
+    @property
+    def spec(self) -> str:
+        """The name as it is asked for: sd-2ls, or sd-2ls:16."""
+        return self.method if self.probes is None else f"{self.method}:{self.probes}"
+
+    @property
+    def estimates(self) -> bool:
+        """Whether the method estimates the masses of clusters, and so may probe some."""
+        return self.method in LAWS and LAWS[self.method].kind == "estimated"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `sample` and `log_prob` are to be told."""
+        return {"method": self.method, "probes": self.probes}
+
+
+DEFAULT = Contestant("sd-2ls")
+PROBES = (0, 4, 16, 64)
+
+
+def choose(index: Index, methods: Any) -> list[Contestant]:
+    """The contestants asked for, or all that the index serves; MethodError for one that it does not."""
+    if methods is None:
+        return _all(index)
+    asked = list(methods) if isinstance(methods, Iterable) and not isinstance(methods, str) else [methods]
+    chosen = [_parse(name) for name in asked]
+    if not chosen:
+        raise MethodError("there are no methods to audit; name at least one, or pass None for all.")
+    for contestant in chosen:
+        index._law(contestant.method, contestant.probes, None)
+    return list(dict.fromkeys(chosen))
+
+
+def _all(index: Index) -> list[Contestant]:
+    facts = index.parameters
+    dispersed, grown = facts["dispersion"] != "none", facts["tree"]
+    found = [Contestant("exact"), Contestant(CERTIFIED), Contestant(TOP_K), Contestant("2ls", 0)]
+    for method in ("s-2ls", "sd-2ls") if dispersed else ("s-2ls",):
+        found += [Contestant(method, probes) for probes in PROBES if probes <= index.clusters]
+        found.append(Contestant(method))
+    if grown:
+        found += [Contestant("hierarchical"), Contestant("s-hierarchical")]
+        found += [Contestant("sd-hierarchical")] if dispersed else []
+    return found
+
+
+def _parse(name: Any) -> Contestant:
+    """sd-2ls:16 is sd-2ls with 16 probes."""
+    if isinstance(name, Contestant):
+        return name
+    if isinstance(name, str):
+        method, colon, probes = name.partition(":")
+        if method in METHODS and (not colon or probes.isdecimal()):
+            return Contestant(method, int(probes) if colon else None)
+    raise MethodError(
+        f"there is no method {show(name)}; use one of {', '.join(METHODS)}, with a colon and a number of probes if "
+        "you like, as in sd-2ls:16."
+    )
+
+
+def law_masses(
+    index: Index, queries: Floats, contestant: Contestant, temperature: float, threads: int
+) -> tuple[Doubles, Doubles]:
+    """Log masses (b, k) that the law gives the clusters, not normalised, and its stated error (b,)."""
+    law, cells, tolerance = index._law(contestant.method, contestant.probes, None)
+    b = len(queries)
+    masses, scored, error = np.empty((b, index.clusters)), np.empty(b, np.int64), np.empty(b)
+    index._engine.masses(queries, law, temperature, cells, tolerance, threads, masses, scored, error)
+    return masses, error
+
+
+def memory(contents: Contents, method: str) -> int:
+    """Bytes of the arrays that a draw by this method may read."""
+    moments, tree, codes = contents.moments, contents.tree, contents.codes
+    law = LAWS.get(method, LAWS["sd-2ls"])
+    arrays: list[Any] = [contents.vectors, contents.offsets, contents.log_bias]
+    form = moments.dispersion
+    if law.kind == "tree" and tree is not None:
+        arrays += [tree.children, tree.means, tree.log_sizes]
+        form = tree.dispersion
+    elif law.kind != "exhaustive":
+        arrays += [moments.means, moments.log_sizes, moments.radii, moments.norm_max, moments.norm_min]
+        arrays += [moments.min_cosine, moments.reach]
+        if contents.outliers is not None:
+            arrays += [contents.outliers.positions, contents.outliers.vectors]
+    if law.dispersion:
+        arrays += [form.forms, form.scales, form.spread, form.excess]
+    if method == CERTIFIED and codes is not None:
+        arrays += [codes.values, codes.scales, codes.errors, codes.lengths]
+    return sum(array.nbytes for array in arrays if array is not None)

@@ -1,0 +1,358 @@
+"""The audit's figures are those of a brute-force computation, and its report is whole."""
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import softindex
+from softindex.evaluate import audit as audit_module
+from softindex.evaluate import truth as truth_module
+from softindex.evaluate.audit import Measured, Row, recommend
+from softindex.evaluate.charts import Axis
+from softindex.evaluate.contestants import Contestant, choose
+from softindex.evaluate.distances import between, mean_interval, median_interval
+from softindex.evaluate.report import pareto_figure, short
+from softindex.evaluate.truth import find_truth
+
+TEMPERATURES = [0.05, 0.3, 2.0]
+
+
+def make(*, biased=False, n=400, **options):
+    rng = np.random.default_rng(3)
+    vectors = rng.standard_normal((n, 6)).astype(np.float32)
+    vectors[: n // 4] *= 0.1
+    bias = rng.standard_normal(n).astype(np.float32) if biased else None
+    return softindex.build(vectors, log_bias=bias, clusters=14, **options)
+
+
+def softmax_logs(index, queries, temperature):
+    """The truth in float64 from the definition: (b, n), in the order of index.ids."""
+    contents = index._contents
+    logits = queries.astype(np.float64) @ contents.vectors.astype(np.float64).T / temperature
+    logits += 0.0 if contents.log_bias is None else contents.log_bias
+    return logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def audited():
+    index = make(biased=True, tree=True, codes=True)
+    return index, index.audit(count=12, temperatures=TEMPERATURES)
+
+
+def test_every_distance_is_that_of_brute_force(audited):
+    index, found = audited
+    queries, _ = audit_module._choose_queries(index, None, 12, 0)
+    for row in found.rows:
+        law = Contestant(*_split(row.method))
+        log_s = softmax_logs(index, queries, row.temperature)
+        log_p = index.log_prob(queries, index.ids, temperature=row.temperature, **law.options)
+        p, s = np.exp(log_p), np.exp(log_s)
+        drawn = p > 0
+        kl = np.where(drawn, p * (np.where(drawn, log_p, 0) - log_s), 0).sum(axis=1)
+        assert row.kl.value == pytest.approx(kl.mean(), abs=1e-6), row.label
+        assert row.total_variation.value == pytest.approx(np.abs(p - s).sum(axis=1).mean() / 2, abs=1e-6), row.label
+        spread = np.sqrt((s * (p / s - 1) ** 2).sum(axis=1)).mean()
+        assert row.ratio_spread.value == pytest.approx(spread, rel=1e-3, abs=1e-4), row.label
+        if drawn.all():
+            reverse = (s * (log_s - log_p)).sum(axis=1).mean()
+            assert row.reverse_kl.value == pytest.approx(reverse, abs=1e-6), row.label
+
+
+def _split(spec):
+    method, _, probes = spec.partition(":")
+    return method, int(probes) if probes else None
+
+
+def test_all_methods_are_there_and_ordered_by_temperature(audited):
+    _, found = audited
+    assert found.temperatures == tuple(TEMPERATURES)
+    methods = [row.method for row in found.at(0.3)]
+    assert set(methods) >= {"exact", "certified", "top-k", "2ls:0", "s-2ls:0", "sd-2ls:0", "sd-2ls", "sd-hierarchical"}
+    assert len(methods) == len(set(methods))
+
+
+def test_log_partition_errors_are_those_of_log_partition(audited):
+    index, found = audited
+    queries, _ = audit_module._choose_queries(index, None, 12, 0)
+    for row in found.at(0.3):
+        method, probes = _split(row.method)
+        if "hierarchical" in method or method == "top-k":
+            assert row.log_partition_error is None
+            continue
+        value = index.log_partition(queries, temperature=0.3, method=method, probes=probes).value
+        logits = queries.astype(float) @ index._contents.vectors.astype(float).T / 0.3 + index._contents.log_bias
+        error = np.abs(value - np.logaddexp.reduce(logits, axis=1)).mean()
+        assert row.log_partition_error.value == pytest.approx(error, abs=1e-6)
+
+
+def test_intervals_hold_their_value_and_latencies_are_positive(audited):
+    for row in audited[1].rows:
+        for measured in (row.kl, row.total_variation, row.ratio_spread, row.microseconds):
+            assert measured.low <= measured.value <= measured.high
+        assert row.microseconds.value > 0
+        assert row.memory > 0
+
+
+def test_certified_and_exact_are_the_softmax(audited):
+    for row in audited[1].rows:
+        if row.method in ("exact", "certified"):
+            assert row.kl.value < 1e-9
+            assert row.proven == (row.method == "certified")
+
+
+@pytest.mark.parametrize("block", [1, 7, 97, 10_000])
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_truth_does_not_depend_on_blocks_or_threads(block, biased, monkeypatch):
+    # Clusters that span many blocks, and empty ones.
+    index = softindex.build(np.repeat(np.eye(3, dtype=np.float32), 40, axis=0), clusters=9)
+    if biased:
+        index = make(biased=True, n=90)
+    rng = np.random.default_rng(1)
+    queries = rng.standard_normal((3, index.dim)).astype(np.float32)
+    monkeypatch.setattr(truth_module, "BLOCK_SCORES", 3 * block)
+    found = find_truth(index._contents, queries, TEMPERATURES, threads=3)
+    contents = index._contents
+    scores = queries.astype(float) @ contents.vectors.astype(float).T
+    for place, temperature in enumerate(TEMPERATURES):
+        logits = scores / temperature + (0 if contents.log_bias is None else contents.log_bias)
+        for cell, (begin, end) in enumerate(zip(contents.offsets[:-1], contents.offsets[1:], strict=True)):
+            masses = found.log_masses[place, :, cell]
+            if begin == end:
+                assert np.isneginf(masses).all()
+            else:
+                np.testing.assert_allclose(masses, np.logaddexp.reduce(logits[:, begin:end], axis=1), rtol=1e-12)
+                np.testing.assert_allclose(found.variances[:, cell], scores[:, begin:end].var(axis=1), atol=1e-12)
+        np.testing.assert_allclose(found.log_partition[place], np.logaddexp.reduce(logits, axis=1), rtol=1e-12)
+
+
+def test_distances_of_a_known_pair():
+    law, softmax = np.array([[np.log(0.5), np.log(0.5), -np.inf]]), np.log([[0.25, 0.5, 0.25]])
+    found = between(law, softmax)
+    assert found.kl[0] == pytest.approx(0.5 * np.log(2))
+    assert np.isinf(found.reverse_kl[0])
+    assert found.total_variation[0] == pytest.approx(0.25)
+    assert found.ratio_spread[0] == pytest.approx(np.sqrt(0.25 * 1 + 0.25 * 1))
+
+
+def test_distances_ignore_scale_and_empty_clusters():
+    rng = np.random.default_rng(0)
+    law, softmax = rng.standard_normal((5, 8)), rng.standard_normal((5, 8))
+    law[:, 3] = softmax[:, 3] = -np.inf
+    first, second = between(law, softmax), between(law + 700.0, softmax - 300.0)
+    for name in ("kl", "reverse_kl", "total_variation", "ratio_spread"):
+        np.testing.assert_allclose(getattr(first, name), getattr(second, name), rtol=1e-9)
+    assert (first.kl > 0).all()
+
+
+def test_a_resampled_interval_has_about_the_width_of_the_normal_one():
+    values = np.random.default_rng(0).standard_normal(400)
+    mean, low, high = mean_interval(values)
+    assert mean == pytest.approx(values.mean())
+    assert high - low == pytest.approx(2 * 1.96 * values.std() / 20, rel=0.15)
+    assert mean_interval(np.full(5, 2.0)) == (2.0, 2.0, 2.0)
+    assert mean_interval(np.array([1.0, np.inf])) == (np.inf, np.inf, np.inf)
+    middle, low, high = median_interval(values)
+    assert low < middle < high
+
+
+def row(method, *, kl=0.0, variation=0.0, microseconds=1.0, temperature=0.1, proven=False):
+    exactly = {name: Measured(value, value, value) for name, value in (("kl", kl), ("total_variation", variation))}
+    rest = dict.fromkeys(("reverse_kl", "ratio_spread", "log_partition_error"), Measured(0, 0, 0))
+    return Row(
+        method=method,
+        label=method,
+        temperature=temperature,
+        stated_error=None,
+        microseconds=Measured(microseconds, microseconds, microseconds),
+        speedup=1000 / microseconds,
+        items_scored=1.0,
+        memory=1,
+        proven=proven,
+        **exactly,
+        **rest,
+    )
+
+
+def test_the_fastest_of_the_close_ones_is_recommended():
+    rows = [
+        row("exact", microseconds=1000),
+        row("2ls:0", variation=0.5, microseconds=10),
+        row("sd-2ls:16", kl=8e-4, variation=0.01, microseconds=1000 / 130),
+        row("sd-2ls", kl=1e-4, variation=0.005, microseconds=20),
+    ]
+    assert recommend(rows, 0.03) == "sd-2ls with 16 probes: KL 8e-4 at 130 times the speed of exact."
+    assert recommend(rows, 0.007).startswith("sd-2ls with adaptive probes: KL 1e-4 at 50 times")
+    assert recommend(rows, 0.001).startswith("exact: nothing else")
+    assert "closest, 2ls with no probes, is 0.5 off" in recommend(rows[1:2], 0.03)
+
+
+def test_one_bad_temperature_is_enough_to_lose_the_recommendation():
+    rows = [row("exact", microseconds=1000, temperature=t) for t in (0.1, 0.2)]
+    rows += [row("s-2ls:0", variation=v, microseconds=5, temperature=t) for t, v in ((0.1, 0.2), (0.2, 0.001))]
+    rows += [row("certified", microseconds=m, temperature=t, proven=True) for t, m in ((0.1, 100), (0.2, 50))]
+    assert recommend(rows, 0.03) == "certified: the softmax itself at 10 to 20 times the speed of exact."
+
+
+class Tags(HTMLParser):
+    """Every tag must be closed, and nothing may be fetched."""
+
+    void = ("meta", "br")
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.pictures, self.text = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        facts = dict(attrs)
+        assert not {"src", "href"} & facts.keys()
+        if tag == "svg":
+            self.pictures.append(facts)
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_the_report_is_one_whole_file_with_texts_for_its_plots(audited, tmp_path):
+    _, found = audited
+    found.to_html(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    assert "http" not in page
+    assert "nan" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL).lower()
+    for picture in tags.pictures:
+        assert picture.get("aria-hidden") == "true" or (picture["role"] == "img" and len(picture["aria-label"]) > 20)
+    text = " ".join(tags.text)
+    assert found.recommendation in text
+    for label in {row.label for row in found.rows}:
+        assert label in text
+
+
+def test_the_pareto_plot_stands_alone(audited):
+    root = ElementTree.fromstring(pareto_figure(audited[1]))
+    assert root.tag.endswith("svg")
+    assert "microseconds" in root.attrib["aria-label"]
+
+
+def test_json_carries_all_rows_and_no_nan(audited, tmp_path):
+    audited[1].to_json(tmp_path / "audit.json")
+    read = json.loads((tmp_path / "audit.json").read_text(), parse_constant=lambda name: pytest.fail(name))
+    assert len(read["rows"]) == len(audited[1].rows)
+    assert {entry["method"] for entry in read["rows"] if entry["reverse_kl"]["value"] is None} <= {"top-k"}
+
+
+def test_the_table_is_readable_text(audited):
+    text = str(audited[1])
+    assert text.endswith(audited[1].recommendation)
+    assert len(text.splitlines()) == len(audited[1].rows) + 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"methods": ["sd-3ls"]}, "no method 'sd-3ls'"),
+        ({"methods": ["sd-2ls:"]}, "no method 'sd-2ls:'"),
+        ({"methods": ["sd-2ls:-1"]}, "no method"),
+        ({"methods": ["sd-2ls:9999"]}, "probes is 9999"),
+        ({"methods": ["exact:3"]}, "probes is 3"),
+        ({"methods": ["hierarchical"]}, "hierarchical needs a tree"),
+        ({"methods": []}, "no methods to audit"),
+        ({"methods": 5}, "no method"),
+        ({"temperatures": []}, "no temperatures"),
+        ({"temperatures": [0.1, 0]}, "temperature is 0"),
+        ({"queries": np.zeros((3, 5), np.float32)}, "5 dimensions but this index has 6"),
+        ({"queries": np.zeros((0, 6), np.float32)}, "no queries"),
+        ({"count": 0}, "count is 0"),
+        ({"tolerance": 0}, "tolerance is 0"),
+    ],
+)
+def test_bad_input_is_refused_before_the_long_work(asked, sentence, monkeypatch):
+    index = make()
+    monkeypatch.setattr(audit_module, "find_truth", lambda *_, **__: pytest.fail("the work has begun"))
+    with pytest.raises(softindex.InputError, match=sentence):
+        index.audit(**asked)
+
+
+def test_an_output_that_cannot_be_written_is_refused_first(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from softindex.cli import app
+
+    make().save(tmp_path / "index")
+    monkeypatch.setattr(softindex.Index, "audit", lambda *_, **__: pytest.fail("the work has begun"))
+    asked = ["audit", str(tmp_path / "index"), "--html", str(tmp_path / "nowhere" / "report.html")]
+    failed = CliRunner().invoke(app, asked)
+    assert isinstance(failed.exception, softindex.InputError)
+    assert "cannot be written" in str(failed.exception)
+    assert not list(tmp_path.glob("**/*.html"))
+
+
+def test_the_command_line_prints_tables_json_and_a_report(tmp_path):
+    from typer.testing import CliRunner
+
+    from softindex.cli import app
+
+    make(codes=True).save(tmp_path / "index")
+    np.save(tmp_path / "queries.npy", np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32))
+    asked = ["audit", str(tmp_path / "index"), "-t", "0.5", "--method", "sd-2ls", "--method", "exact"]
+    shown = CliRunner().invoke(app, [*asked, "--html", str(tmp_path / "report.html"), "--count", "5"])
+    assert shown.exit_code == 0, shown.output
+    assert "Recommended: " in shown.output
+    assert "<svg" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    told = CliRunner().invoke(app, [*asked, "--json", "--queries", str(tmp_path / "queries.npy")])
+    assert json.loads(told.output)["parameters"]["queries"] == 4
+
+
+@pytest.mark.parametrize("options", [{}, {"dispersion": "none"}, {"tree": True}, {"dispersion": "full"}])
+def test_all_that_an_index_serves_is_audited(options):
+    index = make(**options)
+    chosen = choose(index, None)
+    for contestant in chosen:
+        index.sample(index._contents.vectors[0], temperature=0.3, **contestant.options)
+    assert (Contestant("sd-2ls") in chosen) == (options.get("dispersion") != "none")
+    assert len(index.audit(count=3, temperatures=0.5).rows) == len(chosen)
+
+
+def test_one_item_one_query_and_equal_items():
+    single = softindex.build(np.ones((1, 3), np.float32)).audit(temperatures=[0.1])
+    assert all(row.kl.value < 1e-9 for row in single.rows)
+    equal = softindex.build(np.ones((50, 3), np.float32)).audit(np.ones(3), temperatures=[1e-4, 1e4])
+    assert all(row.total_variation.value < 1e-6 for row in equal.rows)
+    equal.to_html(Path("/dev/null"))
+
+
+def test_axes_have_round_ticks_inside():
+    for low, high in ((0.0, 1.0), (-13.2, -2.1), (177, 1903), (1e-9, 3e-9)):
+        ticks = Axis("x", low, high).ticks()
+        assert 3 <= len(ticks) <= 8
+        assert all(low <= value <= high for value, _ in ticks)
+    for low, high in ((1e-7, 2.0), (3.0, 9.0), (40.0, 2e4)):
+        ticks = Axis("x", low, high, log=True).ticks()
+        assert 2 <= len(ticks) <= 8
+        assert all(low * 0.99 <= value <= high * 1.01 for value, _ in ticks)
+
+
+def test_numbers_are_written_short():
+    assert [short(value) for value in (0, 8.2e-4, 0.0123, 1.5, 12345.6, 3e7, np.inf)] == [
+        "0",
+        "8.2e-4",
+        "0.012",
+        "1.5",
+        "12,346",
+        "3.0e7",
+        "∞",
+    ]
