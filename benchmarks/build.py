@@ -6,8 +6,8 @@ import faiss
 import numpy as np
 
 import softindex
-from benchmarks.data import synth
 from benchmarks.report import Table
+from softindex.evaluate.datasets import synth_unbalanced
 from softindex.partition.kmeans import ITERATIONS, POINTS_PER_CENTROID
 
 CLUSTERS = 1024
@@ -33,7 +33,7 @@ def ours(vectors, seed):
 
 def run(options):
     """Three interleaved rounds of each."""
-    vectors = synth(options.items)
+    vectors = synth_unbalanced(options.items).vectors
     rounds = [(faiss_alone(vectors, seed), ours(vectors, seed)) for seed in range(3)]
     alone, whole = np.median(rounds, axis=0)
     return [

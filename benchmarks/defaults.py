@@ -5,10 +5,11 @@ from functools import partial
 import numpy as np
 
 import softindex
-from benchmarks.data import glove, synth
+from benchmarks.data import glove
 from benchmarks.draws import interleave
 from benchmarks.fidelity import TEMPERATURES, distances
 from benchmarks.report import Table
+from softindex.evaluate.datasets import synth_unbalanced
 
 CLUSTERS = (0.5, 1, 2, 4, 8)
 """Times sqrt(n)."""
@@ -49,7 +50,7 @@ def run(options):
     """GloVe, and synth-unbalanced of a fifth of the items."""
     sets = {
         "GloVe": glove,
-        f"synth-unbalanced, {options.items // 5:,}": lambda: synth(options.items // 5),
+        f"synth-unbalanced, {options.items // 5:,}": lambda: synth_unbalanced(options.items // 5).vectors,
     }
     table = []
     for name, make in sets.items():

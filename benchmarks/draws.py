@@ -5,9 +5,10 @@ import time
 import numpy as np
 
 import softindex
-from benchmarks.data import glove, synth
+from benchmarks.data import glove
 from benchmarks.peers import NumpyExact, NumpyPlain, NumpyTuned
 from benchmarks.report import Table
+from softindex.evaluate.datasets import synth_unbalanced
 
 TEMPERATURE = 0.1
 CLUSTERS = 1024
@@ -78,7 +79,7 @@ def latency_table(title, vectors, queries=200):
 
 def run(options):
     """Latency on synth-unbalanced and, where it can be had, on GloVe."""
-    tables = [latency_table(f"synth-unbalanced, {options.items:,} x 100", synth(options.items))]
+    tables = [latency_table(f"synth-unbalanced, {options.items:,} x 100", synth_unbalanced(options.items).vectors)]
     words = glove()
     if words is not None:
         tables.append(latency_table(f"GloVe, {len(words):,} x 100, unit length", words))
@@ -87,7 +88,7 @@ def run(options):
 
 def run_threads(options):
     """Queries a second of a batch, on one thread and on two."""
-    vectors = synth(options.items)
+    vectors = synth_unbalanced(options.items).vectors
     index = softindex.build(vectors, clusters=CLUSTERS, progress=True)
     rng, rows = np.random.default_rng(2), []
     for method, size in (("exact", 32), ("2ls", 4000), ("s-2ls", 4000), ("sd-2ls", 4000)):

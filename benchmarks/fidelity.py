@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 
 import softindex
-from benchmarks.data import glove, synth
+from benchmarks.data import glove
 from benchmarks.draws import interleave
 from benchmarks.peers import NumpyExact
 from benchmarks.report import Table
+from softindex.evaluate.datasets import synth_balanced, synth_unbalanced
 
 TEMPERATURES = (0.05, 0.1, 0.2)
 PAPER = {"clusters": 1024}
@@ -65,8 +66,8 @@ def mixture(rng, n, d, groups, noise):
 def sets(options):
     """Name, maker and build options of every set."""
     size = f"{options.items:,} x 100"
-    yield f"synth-balanced, {size}", lambda: synth(options.items, balanced=True), PAPER
-    yield f"synth-unbalanced, {size}", lambda: synth(options.items), PAPER
+    yield f"synth-balanced, {size}", lambda: synth_balanced(options.items).vectors, PAPER
+    yield f"synth-unbalanced, {size}", lambda: synth_unbalanced(options.items).vectors, PAPER
     yield "GloVe, 341,479 x 100, unit length", glove, {}
     for kind in MADE:
         yield kind, lambda kind=kind: made(kind, np.random.default_rng(5)), {}

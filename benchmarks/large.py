@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.report import Table
+from softindex.evaluate.datasets import fill_synth
 
-DIM = 64
+DIM, GROUPS = 64, 4000
 
 BUILD = """
 import json, resource, sys, time
@@ -46,16 +47,9 @@ print(json.dumps(result))
 
 
 def write_vectors(path, n):
-    """A clustered set written block by block, so that this process stays small."""
-    rng = np.random.default_rng(0)
-    means = rng.standard_normal((4000, DIM), dtype=np.float32)
-    means /= np.linalg.norm(means, axis=1, keepdims=True)
-    weights = np.exp(0.8 * rng.standard_normal(len(means)))
+    """synth-unbalanced with more groups, written block by block so that this process stays small."""
     out = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(n, DIM))
-    step = 1 << 20
-    for start in range(0, n, step):
-        group = rng.choice(len(means), size=min(step, n - start), p=weights / weights.sum())
-        out[start : start + step] = means[group] + 0.1 * rng.standard_normal((len(group), DIM), dtype=np.float32)
+    fill_synth(out, balanced=False, groups=GROUPS)
     out.flush()
 
 

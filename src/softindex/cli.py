@@ -168,7 +168,7 @@ def build(
         str,
         typer.Argument(
             metavar="VECTORS",
-            help="File of item vectors: .npy .npz .safetensors .parquet .fvecs .hdf5 .txt; path::name picks an array.",
+            help="Item vectors: .npy .npz .safetensors .parquet .fvecs .bvecs .hdf5 .txt; path::name picks an array.",
         ),
     ],
     index: Annotated[Path, typer.Argument(metavar="INDEX", help="Directory to write.")],

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from softindex.evaluate.datasets import synth_unbalanced
 from softindex.index import Index, build
 from softindex.laws import CERTIFIED
 from softindex.records import Doubles, Floats
 
-__all__ = ["LEGEND", "TEMPERATURES", "Line", "build_catalogue", "compare", "conclude", "unbalanced_catalogue"]
+__all__ = ["LEGEND", "TEMPERATURES", "Line", "build_catalogue", "compare", "conclude"]
 
 TEMPERATURES = (0.05, 0.1, 0.2)
 DEFAULT = "sd-2ls", None
@@ -57,24 +58,13 @@ class Line:
         return self.method if self.probes is None else f"{self.method}, probes={self.probes}"
 
 
-def unbalanced_catalogue(items: int, *, dim: int, groups: int, seed: int) -> Floats:
-    """Items around groups of very different popularity: means on the unit sphere, noise of 0.1, weights exp(0.8 Z)."""
-    rng = np.random.default_rng(seed)
-    means = rng.standard_normal((groups, dim), dtype=np.float32)
-    means /= np.linalg.norm(means, axis=1, keepdims=True)
-    weights = np.exp(0.8 * rng.standard_normal(groups))
-    group = rng.choice(groups, size=items, p=weights / weights.sum())
-    vectors = rng.standard_normal((items, dim), dtype=np.float32)
-    vectors *= 0.1
-    for start in range(0, items, 1 << 16):
-        vectors[start : start + (1 << 16)] += means[group[start : start + (1 << 16)]]
-    return vectors
-
-
 def build_catalogue(items: int, *, seed: int, threads: int | None) -> tuple[Index, Floats]:
-    """Build an index of the made-up catalogue; returns it and 30 of its items to serve as queries."""
+    """Build an index of a made-up catalogue, items around groups of very different popularity.
+
+    Returns it and 30 of its items to serve as queries.
+    """
     groups = max(1, round(items**0.5))
-    vectors = unbalanced_catalogue(items, dim=64, groups=groups, seed=seed)
+    vectors = synth_unbalanced(items, d=64, groups=groups, seed=seed).vectors
     index = build(vectors, codes=True, seed=seed, threads=threads, progress=True)
     rows = np.random.default_rng(seed + 1).choice(items, size=min(30, items), replace=False)
     return index, vectors[rows]

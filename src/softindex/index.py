@@ -423,9 +423,9 @@ def build(
     index too.  codes: also keep every item in eight bits a number, a quarter of the memory of the vectors, with a bound
     on what is lost.  On one machine the same input, seed and settings give the same index.
 
-    Files: .npy .npz .safetensors .parquet .fvecs .hdf5 .txt; of several arrays the only two-dimensional one is taken,
-    or the one named vectors, embeddings, weight or train, or the one you name: "file.npz::name".  Ids are taken from an
-    array or column "ids" (Parquet also "id"), or are the words of a text file, unless you pass your own.
+    Files: .npy .npz .safetensors .parquet .fvecs .bvecs .hdf5 .txt; of several arrays the only two-dimensional one is
+    taken, or the one named vectors, embeddings, weight or train, or the one you name: "file.npz::name".  Ids are taken
+    from an array or column "ids" (Parquet also "id"), or are the words of a text file, unless you pass your own.
     """
     workers, key = check_threads(threads), check_seed(seed)
     source = read(vectors, ids=ids)

@@ -26,11 +26,13 @@ class Source:
     """Vectors as they came in.
 
     vectors (n, d) float32 or float16, possibly a memmap; ids (n,) int64 or str, or None where the
-    source names no ids (row numbers then serve).
+    source names no ids (row numbers then serve); queries (m, d) float32 or float16, or None where none were
+    asked for or none came with the vectors.
     """
 
     vectors: NDArray[Any]
     ids: Ids | None = None
+    queries: NDArray[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,21 +55,25 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_fresh.seed)
 
 
-def read(source: Any, *, ids: Any = None) -> Source:
+def read(source: Any, *, ids: Any = None, want_queries: bool = False) -> Source:
     """Return the vectors (n, d) float32 or float16 and the ids of an array, a torch tensor or a path.
 
     Nothing is copied that already has the right dtype, and .npy, .safetensors and .fvecs stay on disk as
     memmaps.  `path::name` picks one array of a file with several.  ids, when given, win over those in the
-    file.  The values are not looked at: that is for `check_vectors`.
+    file; queries are those of an ann-benchmarks file, when wanted.  The values are not looked at: that is for
+    `check_vectors`.
     """
+    queries = None
     if isinstance(source, (str, bytes, os.PathLike)):
         path = os.fsdecode(source)
-        loaded = read_file(path, want_ids=ids is None)
+        loaded = read_file(path, want_ids=ids is None, want_queries=want_queries)
+        if loaded.queries is not None:
+            queries = _check_matrix(loaded.queries, f"the queries in {path}")
         vectors = _check_matrix(loaded.vectors, f"the vectors in {path}")
         ids = loaded.ids if ids is None else ids
     else:
         vectors = _check_matrix(_as_array(source, "vectors"), "vectors")
-    return Source(vectors, check_ids(ids, len(vectors)))
+    return Source(vectors, check_ids(ids, len(vectors)), queries)
 
 
 def check_vectors(vectors: NDArray[Any], *, block_rows: int | None = None) -> None:

@@ -31,6 +31,20 @@ class TestHdf5:
         np.testing.assert_array_equal(read(path).vectors, VECTORS)
         np.testing.assert_array_equal(read(f"{path}::test").vectors, VECTORS[:2])
 
+    def test_the_queries_of_an_ann_benchmarks_file_come_when_wanted(self, tmp_path):
+        path = self.write(tmp_path / "v.hdf5", train=VECTORS, test=VECTORS[:2])
+        assert read(path).queries is None
+        np.testing.assert_array_equal(read(path, want_queries=True).queries, VECTORS[:2])
+        np.testing.assert_array_equal(read(f"{path}::train", want_queries=True).queries, VECTORS[:2])
+        assert read(f"{path}::test", want_queries=True).queries is None
+
+    @pytest.mark.parametrize("test", [VECTORS[:2, :3], VECTORS[0], np.zeros((2, 4), int)])
+    def test_a_test_array_that_cannot_be_queries_is_left_alone(self, test, tmp_path):
+        path = self.write(tmp_path / "v.hdf5", train=VECTORS, test=test)
+        source = read(path, want_queries=True)
+        np.testing.assert_array_equal(source.vectors, VECTORS)
+        assert source.queries is None
+
     @pytest.mark.parametrize(
         ("stored", "kept"), [("<f2", "f2"), (">f2", "f2"), (">f4", "f4"), ("<f8", "f4"), (">f8", "f4")]
     )

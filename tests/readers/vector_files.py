@@ -16,6 +16,12 @@ def fvecs_bytes(vectors):
     return words.tobytes()
 
 
+def bvecs_bytes(vectors):
+    rows, dimensions = vectors.shape
+    heads = np.full((rows, 1), dimensions, "<i4").view(np.uint8)
+    return np.hstack([heads, vectors]).tobytes()
+
+
 def safetensors_bytes(header, data=b"", length=None):
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return (len(text) if length is None else length).to_bytes(8, "little") + text + data

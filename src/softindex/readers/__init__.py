@@ -8,11 +8,11 @@ from collections.abc import Callable
 from softindex.errors import InputError, SoftindexError
 from softindex.readers.arrays import read_npy, read_npz
 from softindex.readers.contents import Loaded, Request, check_matrix_shape
-from softindex.readers.fvecs import read_fvecs
 from softindex.readers.hdf5 import read_hdf5
 from softindex.readers.parquet import read_parquet
 from softindex.readers.safetensors import read_safetensors
 from softindex.readers.text import read_text
+from softindex.readers.vecs import read_bvecs, read_fvecs
 
 __all__ = ["Loaded", "check_matrix_shape", "read_file"]
 
@@ -28,6 +28,7 @@ NAMED: dict[str, Callable[[Request], Loaded]] = {
 SINGLE: dict[str, Callable[[Request], Loaded]] = {
     ".npy": read_npy,
     ".fvecs": read_fvecs,
+    ".bvecs": read_bvecs,
     ".txt": read_text,
     ".vec": read_text,
     ".txt.gz": read_text,
@@ -36,8 +37,8 @@ SINGLE: dict[str, Callable[[Request], Loaded]] = {
 """Formats that hold one array."""
 
 
-def read_file(source: str, *, want_ids: bool) -> Loaded:
-    """Read the vectors at `path` or `path::name`, and the ids stored beside them when wanted."""
+def read_file(source: str, *, want_ids: bool, want_queries: bool = False) -> Loaded:
+    """Read the vectors at `path` or `path::name`, and the ids and queries stored beside them when wanted."""
     path, name = _split(source)
     readers = NAMED | SINGLE
     suffix = next((suffix for suffix in readers if path.lower().endswith(suffix)), None)
@@ -48,7 +49,7 @@ def read_file(source: str, *, want_ids: bool) -> Loaded:
     if not os.path.isfile(path):
         raise InputError(f"there is no file at {path}; check the path.")
     try:
-        return readers[suffix](Request(path, name, want_ids))
+        return readers[suffix](Request(path, name, want_ids, want_queries))
     except SoftindexError:
         raise
     # The libraries underneath raise whatever they like about a damaged file; the caller catches one type.

@@ -21,18 +21,24 @@ LISTED_NAMES = 20
 
 
 class Request(NamedTuple):
-    """One file to read.  name: the array or column after `::`; want_ids: False when the caller has ids."""
+    """One file to read.
+
+    name: the array or column after `::`; want_ids: False when the caller has ids; want_queries: True when queries that
+    come with the vectors are to be read too.
+    """
 
     path: str
     name: str | None
     want_ids: bool
+    want_queries: bool = False
 
 
 class Loaded(NamedTuple):
-    """What a file holds: vectors of any dtype, and ids as stored (not checked yet) or None."""
+    """What a file holds: vectors of any dtype; ids as stored (not checked yet) or None; queries (m, d) or None."""
 
     vectors: NDArray[Any]
     ids: Any = None
+    queries: NDArray[Any] | None = None
 
 
 class Entry(NamedTuple):

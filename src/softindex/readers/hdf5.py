@@ -19,7 +19,7 @@ from softindex.readers.contents import (
 
 
 def read_hdf5(request: Request) -> Loaded:
-    """Read one float dataset (n, d) and the dataset "ids" when wanted.
+    """Read one float dataset (n, d), and when wanted the dataset "ids" and the queries of an ann-benchmarks file.
 
     Returns vectors float16 where the file has float16, float32 otherwise (float64 is rounded).
     """
@@ -45,7 +45,16 @@ def read_hdf5(request: Request) -> Loaded:
             stored = datasets["ids"]
             # Strings come back as bytes unless asked for as text.
             ids = stored[()] if h5py.check_string_dtype(stored.dtype) is None else stored.asstr()[()]
-    return Loaded(vectors, ids)
+        queries = _read_queries(request, datasets, name) if request.want_queries else None
+    return Loaded(vectors, ids, queries)
+
+
+def _read_queries(request: Request, datasets: dict[str, Any], name: str) -> np.ndarray[Any, Any] | None:
+    """The "test" beside a "train", as ann-benchmarks has it: (m, d) floats; None where there is no such pair."""
+    test = datasets.get("test")
+    if name != "train" or test is None or test.dtype.kind != "f" or (test.shape or ())[1:] != datasets[name].shape[1:]:
+        return None
+    return _read_blocks(test, f"the queries 'test' in {request.path}")
 
 
 def _read_blocks(dataset: Any, what: str) -> np.ndarray[Any, Any]:
