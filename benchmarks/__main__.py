@@ -12,6 +12,7 @@ SECTIONS = {
     "defaults": "defaults:run",
     "threads": "draws:run_threads",
     "build": "build:run",
+    "growth": "growth:run",
     "large": "large:run",
 }
 ONE_THREAD = ("draws", "fidelity", "defaults", "threads")

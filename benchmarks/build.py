@@ -6,8 +6,8 @@ import faiss
 import numpy as np
 
 import softindex
-from benchmarks.report import Table
 from softindex.evaluate.datasets import synth_unbalanced
+from softindex.evaluate.tables import Table
 from softindex.partition.kmeans import ITERATIONS, POINTS_PER_CENTROID
 
 CLUSTERS = 1024

@@ -8,8 +8,8 @@ import softindex
 from benchmarks.data import glove
 from benchmarks.draws import interleave
 from benchmarks.fidelity import TEMPERATURES, distances
-from benchmarks.report import Table
 from softindex.evaluate.datasets import synth_unbalanced
+from softindex.evaluate.tables import Table
 
 CLUSTERS = (0.5, 1, 2, 4, 8)
 """Times sqrt(n)."""

@@ -1,17 +1,18 @@
 """One draw for one query, called from Python, all overhead included; and the throughput of batches by threads."""
 
-import time
-
 import numpy as np
 
 import softindex
 from benchmarks.data import glove
-from benchmarks.peers import NumpyExact, NumpyPlain, NumpyTuned
-from benchmarks.report import Table
+from benchmarks.peers import NumpyTuned
 from softindex.evaluate.datasets import synth_unbalanced
+from softindex.evaluate.peers import NumpyExact, NumpyTwoLevel
+from softindex.evaluate.tables import Table
+from softindex.evaluate.timing import take_turns
 
 TEMPERATURE = 0.1
 CLUSTERS = 1024
+EXACT, PLAIN, TUNED = "NumPy exact", "NumPy s-2ls, plain", "NumPy s-2ls, tuned"
 
 
 def contestants(vectors):
@@ -21,15 +22,15 @@ def contestants(vectors):
     contents = index._contents
     exact = NumpyExact(vectors)
     arrays = (contents.vectors, contents.offsets, contents.moments.means)
-    plain, tuned = NumpyPlain(*arrays), NumpyTuned(*arrays)
+    plain, tuned = NumpyTwoLevel(contents, sizes=True), NumpyTuned(*arrays)
 
     def ours(which, method, probes=0):
         return lambda query: which.sample(query, temperature=TEMPERATURE, method=method, probes=probes, threads=1)
 
     return index, {
-        exact.name: lambda query: exact.draw(query, TEMPERATURE),
-        plain.name: lambda query: plain.draw(query, TEMPERATURE),
-        tuned.name: lambda query: tuned.draw(query, TEMPERATURE),
+        EXACT: lambda query: exact.draw(query, TEMPERATURE),
+        PLAIN: lambda query: plain.draw(query, TEMPERATURE),
+        TUNED: lambda query: tuned.draw(query, TEMPERATURE),
         "exact": ours(index, "exact"),
         "2ls": ours(index, "2ls"),
         "s-2ls": ours(index, "s-2ls"),
@@ -46,19 +47,9 @@ def describe(index):
 
 
 def interleave(functions, queries, stretch=20):
-    """Median seconds of each function; they take turns, a stretch of queries each.
-
-    A stretch, not single queries: an index in service has its own means in the cache, not those that a scan of
-    everything left there.
-    """
-    times = {name: [] for name in functions}
-    for start in range(0, len(queries), stretch):
-        for name, function in functions.items():
-            for query in queries[start : start + stretch]:
-                begin = time.perf_counter()
-                function(query)
-                times[name].append(time.perf_counter() - begin)
-    return {name: float(np.median(values)) for name, values in times.items()}
+    """Median seconds of each function; they take turns."""
+    found = take_turns(functions, queries, stretch=stretch)
+    return {name: float(np.median(values)) for name, values in found.items()}
 
 
 def latency_table(title, vectors, queries=200):
@@ -66,7 +57,7 @@ def latency_table(title, vectors, queries=200):
     _, functions = contestants(vectors)
     rows = np.random.default_rng(1).choice(len(vectors), size=queries, replace=False)
     medians = interleave(functions, vectors[rows])
-    exact, plain, tuned = (medians[peer.name] for peer in (NumpyExact, NumpyPlain, NumpyTuned))
+    exact, plain, tuned = (medians[peer] for peer in (EXACT, PLAIN, TUNED))
     return Table(
         f"{title}, K = {CLUSTERS}, t = {TEMPERATURE}: median of {queries} interleaved single-query calls, one thread",
         ["method", "microseconds", "against NumPy exact", "against plain NumPy s-2ls", "against tuned NumPy s-2ls"],

@@ -7,9 +7,11 @@ import numpy as np
 import softindex
 from benchmarks.data import glove
 from benchmarks.draws import interleave
-from benchmarks.peers import NumpyExact
-from benchmarks.report import Table
+from softindex.evaluate.contestants import Contestant, law_masses
 from softindex.evaluate.datasets import synth_balanced, synth_unbalanced
+from softindex.evaluate.distances import between
+from softindex.evaluate.peers import NumpyExact
+from softindex.evaluate.tables import Table
 
 TEMPERATURES = (0.05, 0.1, 0.2)
 PAPER = {"clusters": 1024}
@@ -18,24 +20,10 @@ QUERIES = 300
 
 
 def distances(index, queries, temperature, **options):
-    """KL(law || softmax), total variation and stated error (b,), from the masses of cells.
-
-    Inside a cell every law is the softmax, so the cells tell all.
-    """
-    log_p, error = masses(index, queries, temperature, **options)
-    log_q, _ = masses(index, queries, temperature, method="exact")
-    p = np.exp(log_p)
-    kl = (p * np.where(p > 0, log_p - log_q, 0.0)).sum(axis=1)
-    return kl, np.abs(p - np.exp(log_q)).sum(axis=1) / 2, error
-
-
-def masses(index, queries, temperature, *, method="sd-2ls", probes=None, tolerance=None):
-    """Normalised log masses (b, k) of the cells, and the stated error (b,)."""
-    law, cells, allowed = index._law(method, probes, tolerance)
-    b = len(queries)
-    found, scored, error = np.empty((b, index.clusters)), np.empty(b, np.int64), np.empty(b)
-    index._engine.masses(queries, law, temperature, cells, allowed, 1, found, scored, error)
-    return found - np.logaddexp.reduce(found, axis=1, keepdims=True), error
+    """KL(law || softmax), total variation and stated error (b,)."""
+    law, error = law_masses(index, queries, Contestant("sd-2ls", **options), temperature, 1)
+    found = between(law, law_masses(index, queries, Contestant("exact"), temperature, 1)[0])
+    return found.kl, found.total_variation, error
 
 
 def made(kind, rng):

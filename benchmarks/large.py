@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.report import Table
 from softindex.evaluate.datasets import fill_synth
+from softindex.evaluate.tables import Table
 
 DIM, GROUPS = 64, 4000
 

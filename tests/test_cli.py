@@ -245,25 +245,25 @@ def test_a_reader_that_leaves_is_no_failure(saved):
 def test_the_demo_measures_every_method():
     done = run("demo", "--items", 3000, "--json")
     assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    found = {(line["temperature"], line["method"], line["probes"]): line for line in lines}
-    assert len(found) == len(lines)
-    for temperature in {line["temperature"] for line in lines}:
-        assert {asked[1:] for asked in found if asked[0] == temperature} == {
-            ("exact", None), ("certified", None), ("2ls", 0), ("s-2ls", 0), ("sd-2ls", 0), ("sd-2ls", None),
-        }  # fmt: skip
-    for line in lines:
-        assert np.isfinite(line["kl"])
-        assert 0 <= line["total_variation"] <= 1
-        assert (line["stated_error"] is None) == (line["probes"] == 0)
-        assert line["stated_error"] is None or 0 <= line["stated_error"] <= 1
-        if line["method"] in ("exact", "certified"):
-            assert line["kl"] == line["total_variation"] == line["stated_error"] == 0
-    assert found[0.05, "sd-2ls", None]["kl"] <= found[0.05, "sd-2ls", 0]["kl"]
+    rows = json.loads(done.stdout)["rows"]
+    found = {(row["temperature"], row["method"]): row for row in rows}
+    assert len(found) == len(rows)
+    for temperature in {row["temperature"] for row in rows}:
+        methods = {asked[1] for asked in found if asked[0] == temperature}
+        assert methods == {"exact", "certified", "2ls:0", "s-2ls:0", "sd-2ls:0", "sd-2ls"}
+    for row in rows:
+        assert np.isfinite(row["kl"]["value"])
+        assert 0 <= row["total_variation"]["value"] <= 1
+        assert (row["stated_error"] is None) == row["method"].endswith(":0")
+        assert row["stated_error"] is None or 0 <= row["stated_error"] <= 1
+        if row["method"] in ("exact", "certified"):
+            assert row["kl"]["value"] < 1e-9
+            assert row["stated_error"] == 0
+    assert found[0.05, "sd-2ls"]["kl"]["value"] <= found[0.05, "sd-2ls:0"]["kl"]["value"]
 
 
 def test_the_demo_tells_people_what_to_take_from_it():
     done = run("demo", "--items", 1000)
     assert done.returncode == 0, done.stderr
-    for words in ("measured", "TV", "stated", "sd-2ls (default)", "sd-2ls, probes=0", "What to take from it"):
+    for words in ("measured", "TV", "stated", "sd-2ls (default)", "sd-2ls, published", "What to take from it"):
         assert words in done.stdout

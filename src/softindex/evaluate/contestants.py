@@ -19,10 +19,11 @@ __all__ = ["DEFAULT", "Contestant", "choose", "law_masses", "memory"]
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """A method, and its probes: None is adaptive, 0 the law as published."""
+    """A method, and its probes: None is adaptive, to a tolerance, and 0 the law as published."""
 
     method: str
     probes: int | None = None
+    tolerance: float | None = None
 
     @property
     def label(self) -> str:
@@ -53,7 +54,7 @@ class Contestant:
     @property
     def options(self) -> dict[str, Any]:
         """What `sample` and `log_prob` are to be told."""
-        return {"method": self.method, "probes": self.probes}
+        return {"method": self.method, "probes": self.probes, "tolerance": self.tolerance}
 
 
 DEFAULT = Contestant("sd-2ls")
@@ -104,7 +105,7 @@ def law_masses(
     index: Index, queries: Floats, contestant: Contestant, temperature: float, threads: int
 ) -> tuple[Doubles, Doubles]:
     """Log masses (b, k) that the law gives the clusters, not normalised, and its stated error (b,)."""
-    law, cells, tolerance = index._law(contestant.method, contestant.probes, None)
+    law, cells, tolerance = index._law(contestant.method, contestant.probes, contestant.tolerance)
     b = len(queries)
     masses, scored, error = np.empty((b, index.clusters)), np.empty(b, np.int64), np.empty(b)
     index._engine.masses(queries, law, temperature, cells, tolerance, threads, masses, scored, error)

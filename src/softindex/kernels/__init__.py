@@ -6,13 +6,14 @@ import os
 
 from softindex.kernels import _native
 
-__all__ = ["Engine", "NativeLaw", "NativeRestriction", "hash_strings", "preferred_target", "rounding"]
+__all__ = ["Engine", "NativeLaw", "NativeRestriction", "hash_strings", "preferred_target", "rounding", "targets"]
 
 Engine = _native.Engine
 NativeLaw = _native.Law
 NativeRestriction = _native.Restriction
 hash_strings = _native.hash_strings
 rounding = _native.rounding
+targets = _native.targets
 
 
 def preferred_target() -> str:

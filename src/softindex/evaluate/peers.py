@@ -1,0 +1,158 @@
+"""What people use today: the same draw by NumPy, faiss and torch, each as well as it can be done with them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from softindex.contents import Contents
+from softindex.records import Floats, Integers
+
+__all__ = ["FaissTopK", "GumbelMax", "NumpyExact", "NumpyTwoLevel", "covariances", "torch_draw"]
+
+
+class NumpyExact:
+    """One BLAS matrix-vector product, the exponentials in place, a cumulative sum, a binary search."""
+
+    name = "NumPy exact"
+
+    def __init__(self, vectors: Floats) -> None:
+        self.vectors = vectors
+        self.rng = np.random.default_rng(0)
+
+    def draw(self, query: Floats, temperature: float) -> int:
+        """Draw one row number."""
+        logits = self.vectors @ query
+        logits -= logits.max()
+        logits /= temperature
+        np.exp(logits, out=logits)
+        cumulative = np.cumsum(logits, dtype=np.float64)
+        return int(np.searchsorted(cumulative, self.rng.random() * cumulative[-1], side="right"))
+
+
+class NumpyTwoLevel:
+    """Two levels as the paper has them: a softmax over clusters, then one inside the cluster.
+
+    sizes: add log |C| (S-2LS); covariances (k, d, d): add q' S q / 2t^2 as well (SD-2LS).
+    """
+
+    def __init__(self, contents: Contents, *, sizes: bool, covariances: Floats | None = None) -> None:
+        self.clusters = [contents.vectors[begin:end] for begin, end in pairwise(contents.offsets)]
+        self.offsets, self.means = contents.offsets, contents.moments.means
+        held = np.diff(contents.offsets)
+        offset = np.log(np.maximum(held, 1)) if sizes else np.zeros(len(held))
+        self.offset = np.where(held > 0, offset, -np.inf).astype(np.float32)
+        self.covariances = covariances
+        self.rng = np.random.default_rng(0)
+
+    def _softmax(self, logits: Floats) -> Floats:
+        weights = np.exp(logits - logits.max())
+        return np.asarray(weights / weights.sum())
+
+    def draw(self, query: Floats, temperature: float) -> tuple[int, float]:
+        """Draw one position in cluster order, with its log-probability."""
+        logits = self.means @ query / temperature + self.offset
+        if self.covariances is not None:
+            # Two matrix products; einsum over three operands takes thirty times as long.
+            logits += (self.covariances @ query) @ query / np.float32(2 * temperature**2)
+        cells = self._softmax(logits)
+        cell = int(self.rng.choice(len(cells), p=cells))
+        items = self._softmax(self.clusters[cell] @ query / temperature)
+        item = int(self.rng.choice(len(items), p=items))
+        return int(self.offsets[cell]) + item, float(np.log(cells[cell]) + np.log(items[item]))
+
+
+class FaissTopK:
+    """The softmax of what faiss finds as the k best: IVFFlat, inner product, the probes given."""
+
+    def __init__(self, index: Any, k: int) -> None:
+        self.index, self.k = index, k
+        self.rng = np.random.default_rng(0)
+
+    def draw(self, query: Floats, temperature: float) -> tuple[int, float]:
+        """Draw one row number, with its log-probability among the k."""
+        scores, rows = self.index.search(query[None], self.k)
+        found = rows[0] >= 0
+        logits = scores[0][found] / temperature
+        logits -= logits.max()
+        weights = np.exp(logits)
+        cumulative = weights.cumsum()
+        place = int(cumulative.searchsorted(self.rng.random() * cumulative[-1], side="right"))
+        return int(rows[0][place]), float(logits[place] - np.log(cumulative[-1]))
+
+    def found(self, query: Floats) -> Integers:
+        """The row numbers that the search finds."""
+        rows = self.index.search(query[None], self.k)[1][0]
+        return np.asarray(rows[rows >= 0])
+
+
+class GumbelMax:
+    """Gumbel-max with a head found by search and a tail drawn lazily (Mussmann, Levy and Ermon, 2017).
+
+    The head's sqrt(n) best get a Gumbel number each.  Of the others only those count whose own Gumbel number exceeds
+    the best sum so far less the head's worst score: their number is binomial, they are any of the others, and their
+    Gumbel numbers are those above that bound.  Exact if the head is: without log-probability.
+    """
+
+    def __init__(self, vectors: Floats, index: Any) -> None:
+        self.vectors, self.index = vectors, index
+        self.k = round(len(vectors) ** 0.5)
+        self.rng = np.random.default_rng(0)
+
+    def draw(self, query: Floats, temperature: float) -> int:
+        """Draw one row number."""
+        scores, rows = self.index.search(query[None], self.k)
+        found = rows[0] >= 0
+        head, logits = rows[0][found], scores[0][found].astype(np.float64) / temperature
+        sums = logits - np.log(self.rng.standard_exponential(len(logits)))
+        best = int(sums.argmax())
+        bound = sums[best] - logits.min()
+        chance = -np.expm1(-np.exp(-bound))
+        count = int(self.rng.binomial(len(self.vectors) - len(head), chance))
+        if count == 0:
+            return int(head[best])
+        tail = self._others(head, count)
+        # Above the bound, -log(-log u) for u uniform between exp(-exp(-bound)) and 1.
+        gumbels = -np.log(-np.log1p(-chance * self.rng.random(count)))
+        tail_sums = (self.vectors[tail] @ query).astype(np.float64) / temperature + gumbels
+        place = int(tail_sums.argmax())
+        return int(tail[place]) if tail_sums[place] > sums[best] else int(head[best])
+
+    def _others(self, head: Integers, count: int) -> Integers:
+        """So many different rows that are not in the head, uniformly."""
+        taken, found = set(head.tolist()), list[int]()
+        while len(found) < count:
+            row = int(self.rng.integers(len(self.vectors)))
+            if row not in taken:
+                taken.add(row)
+                found.append(row)
+        return np.array(found)
+
+
+def torch_draw(vectors: Floats) -> Callable[[Floats, float], int]:
+    """A draw by torch.multinomial from the full softmax, on one thread; ImportError without torch."""
+    # By its name only: nothing of ours needs torch, and the import contract forbids it.
+    torch: Any = importlib.import_module("torch")
+    torch.set_num_threads(1)
+    items = torch.from_numpy(vectors)
+
+    def draw(query: Floats, temperature: float) -> int:
+        logits = items @ torch.from_numpy(query)
+        return int(torch.multinomial(torch.softmax(logits / temperature, dim=0), 1))
+
+    return draw
+
+
+def covariances(contents: Contents) -> Floats:
+    """The covariance (k, d, d) of each cluster, for the peer that keeps them whole."""
+    d = contents.vectors.shape[1]
+    found = np.zeros((len(contents.offsets) - 1, d, d), np.float32)
+    for cell, (begin, end) in enumerate(pairwise(contents.offsets)):
+        if end > begin:
+            away = contents.vectors[begin:end] - contents.moments.means[cell]
+            found[cell] = away.T @ away / (end - begin)
+    return found

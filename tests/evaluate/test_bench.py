@@ -1,0 +1,139 @@
+"""The peers draw from the laws they are said to draw from, and the tables are whole."""
+
+import numpy as np
+import pytest
+
+import softindex
+from softindex.evaluate.bench import PAPER_KL, PAPER_LATENCY, PAPER_NAMES, kl_table, latency_table, run_bench
+from softindex.evaluate.peers import FaissTopK, GumbelMax, NumpyExact, NumpyTwoLevel, covariances, torch_draw
+from softindex.evaluate.tables import Table, machine, place
+from softindex.evaluate.timing import take_turns
+from softindex.testing import chi_square_score
+
+TEMPERATURE = 0.5
+DRAWS = 20_000
+
+
+def made():
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((60, 4)).astype(np.float32)
+    index = softindex.build(vectors, clusters=6, dispersion="full")
+    return vectors, index, rng.standard_normal(4).astype(np.float32)
+
+
+def softmax(vectors, query):
+    logits = vectors.astype(float) @ query.astype(float) / TEMPERATURE
+    return np.exp(logits - np.logaddexp.reduce(logits))
+
+
+def flat_search(vectors):
+    faiss = pytest.importorskip("faiss")
+    search = faiss.IndexFlatIP(vectors.shape[1])
+    search.add(vectors)
+    return search
+
+
+def counts_of(draw, query, n):
+    drawn = [draw(query, TEMPERATURE) for _ in range(DRAWS)]
+    rows = [one[0] if isinstance(one, tuple) else one for one in drawn]
+    return np.bincount(rows, minlength=n)
+
+
+def test_the_exact_peers_draw_from_the_softmax():
+    vectors, _, query = made()
+    expected = softmax(vectors, query)
+    for draw in (NumpyExact(vectors).draw, GumbelMax(vectors, flat_search(vectors)).draw, torch_draw(vectors)):
+        assert chi_square_score(counts_of(draw, query, len(vectors)), expected) < 4.5
+
+
+def test_gumbel_max_is_exact_however_small_its_head():
+    vectors, _, query = made()
+    peer = GumbelMax(vectors, flat_search(vectors))
+    for peer.k in (1, 3, 60):
+        assert chi_square_score(counts_of(peer.draw, query, len(vectors)), softmax(vectors, query)) < 4.5
+
+
+@pytest.mark.parametrize("method", ["2ls", "s-2ls", "sd-2ls"])
+def test_the_two_level_peer_has_our_published_law(method):
+    _, index, query = made()
+    contents = index._contents
+    forms = covariances(contents) if method == "sd-2ls" else None
+    peer = NumpyTwoLevel(contents, sizes=method != "2ls", covariances=forms)
+    drawn = dict(peer.draw(query, TEMPERATURE) for _ in range(3000))
+    ids = contents.ids.at(np.array(list(drawn)))
+    law = index.log_prob(query, ids, temperature=TEMPERATURE, method=method, probes=0)
+    np.testing.assert_allclose(list(drawn.values()), law, atol=2e-3)
+
+
+def test_the_truncated_peer_draws_from_the_softmax_of_the_best():
+    vectors, _, query = made()
+    best = np.argsort(-(vectors @ query))[:9]
+    expected = np.zeros(len(vectors))
+    expected[best] = softmax(vectors[best], query)
+    counts = counts_of(FaissTopK(flat_search(vectors), 9).draw, query, len(vectors))
+    assert counts[expected == 0].sum() == 0
+    assert chi_square_score(counts[best], expected[best]) < 4.5
+
+
+def test_the_tables_hold_every_set_and_temperature():
+    found = list(run_bench(["synth-balanced", "synth-unbalanced"], queries=20, timed=6, clusters=30, items=2000))
+    first, second = kl_table(found, 20, 30), latency_table(found, 6, 30)
+    assert len(first.rows) == 6
+    assert {len(row) for row in first.rows} == {len(first.columns)}
+    assert {len(row) for row in second.rows} == {len(second.columns)} == {3}
+    for bench in found:
+        assert bench.items == 2000
+        assert 0 < bench.head_recall <= 1
+        assert bench.kl["exact", 0.1][0] < 1e-9
+        # A softmax of 1000 of 2000 items: what faiss takes for the best holds no more than the best do.
+        assert bench.kl["faiss top-1000", 0.2][0] >= bench.kl["top-k", 0.2][0] - 1e-9
+        assert min(bench.milliseconds.values()) > 0
+
+
+def test_the_papers_figures_have_a_place():
+    assert all(len(values) == len(PAPER_NAMES) - 1 for values in PAPER_KL.values())
+    assert all(len(values) == len(PAPER_NAMES) for values in PAPER_LATENCY.values())
+
+
+def test_a_section_is_replaced_and_the_rest_stays(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- one: begin -->\nold\n<!-- one: end -->\nafter\n", encoding="utf-8")
+    place(page, "one", Table("T", ["a"], [["1"]]).markdown())
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("before\n<!-- one: begin -->\n**T**")
+    assert text.endswith("| 1 |\n<!-- one: end -->\nafter\n")
+    with pytest.raises(softindex.InputError, match="no place for the section two"):
+        place(page, "two", "")
+    place(tmp_path / "new.md", "two", "body")
+    assert "body" in (tmp_path / "new.md").read_text(encoding="utf-8")
+
+
+def test_the_machine_is_described():
+    assert "cores, kernels " in machine()
+
+
+def test_turns_are_taken_in_stretches():
+    order = []
+    functions = {name: (lambda argument, name=name: order.append((name, argument))) for name in "ab"}
+    found = take_turns(functions, [1, 2, 3], stretch=2)
+    assert order == [("a", 1), ("a", 2), ("b", 1), ("b", 2), ("a", 3), ("b", 3)]
+    assert {name: len(values) for name, values in found.items()} == {"a": 3, "b": 3}
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (["nowhere"], "no data set named"),
+        (["--queries", "0"], "queries is 0"),
+        (["--markdown", "/no/page.md"], "cannot"),
+    ],
+)
+def test_bad_input_is_refused_before_the_long_work(asked, sentence, monkeypatch):
+    from typer.testing import CliRunner
+
+    from softindex.cli import app, evaluating
+
+    monkeypatch.setattr(evaluating, "run_bench", lambda *_, **__: pytest.fail("the work has begun"))
+    failed = CliRunner().invoke(app, ["bench", *asked])
+    assert isinstance(failed.exception, softindex.InputError)
+    assert sentence in str(failed.exception)
