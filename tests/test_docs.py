@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["README.md"]
+PAGES = ["README.md", *(f"docs/{name}.md" for name in ("index", "quickstart", "guide-sampling", "choosing-a-method"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 DECIMAL = re.compile(r"-?\d+\.\d+(?:e[-+]\d+)?")
 
