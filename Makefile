@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := CMakeLists.txt pyproject.toml $(wildcard native/*)
 
-.PHONY: demo test check install bench clean
+.PHONY: demo test check docs install bench clean
 
 demo: .venv/core
 	$(BIN)/softindex demo
@@ -18,13 +18,17 @@ check: .venv/all
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: .venv/docs
+	$(BIN)/python -m pytest tests/test_docs.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 install: .venv/all
 
 bench: .venv/all
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf .venv build
+	rm -rf .venv build site
 
 .venv/tools: constraints.txt
 	$(PYTHON) -m venv .venv
@@ -37,4 +41,8 @@ clean:
 
 .venv/all: .venv/core
 	$(PIP) install -c constraints.txt --no-build-isolation -e ".[data,train,mol,dev]"
+	touch $@
+
+.venv/docs: .venv/core
+	$(PIP) install -c constraints.txt --no-build-isolation -e ".[dev,docs]"
 	touch $@

@@ -93,7 +93,7 @@ class Index:
 
     @property
     def ids(self) -> Ids:
-        """(n,) every id, cluster after cluster: the first sizes[0] are those of cluster 0."""
+        """(n,) every id, cluster after cluster: the first `sizes[0]` are those of cluster 0."""
         return self._contents.ids.at(np.arange(len(self)))
 
     @property
@@ -122,25 +122,23 @@ class Index:
     ) -> Draws:
         """Draw n items per query from a law close to the softmax.
 
-        queries (b, d) or (d,).  p(i) is proportional to exp(q.x_i / temperature + log_bias_i) for method "exact";
-        "certified" draws from that very law too, but scans only the clusters that bounds on their mass leave open.
-        "2ls", "s-2ls" and "sd-2ls" estimate the mass of each cluster and draw inside it exactly; "hierarchical",
-        "s-hierarchical" and "sd-hierarchical" find the cluster by a walk down the tree of an index built with one;
-        "top-k" is the softmax of the k best items (1000 when k is None) and never draws another.
-
-        probes: clusters scanned before drawing.  None: as many as it takes until the estimated total variation to the
-        softmax, which `error` tells, is within `tolerance` (0.03), or the larger of a twentieth of the items and 2^20
-        numbers was read; m: the m most massive ones; 0: none, the law as published, and no error is told.
-        For "top-k", the clusters in which the k best are looked for; None proves them.
-
-        replace False: n different items, each drawn from the law of those not drawn before it, and log_prob is that
-        of its step.  exclude: ids that are not to be drawn, (m,) for all queries alike or one sequence per query (None
-        for nothing);
-        the law of the others is renormalised.  top_p: only the smallest set of most probable items that reaches
-        this probability, renormalised.
-
-        The same seed and query give the same draws, however queries are batched, ordered or spread over threads;
-        copies of a query in one call get draws of their own.  seed None: a fresh one, told in the result.
+        - `queries`: (b, d) or (d,).
+        - `method`: p(i) is proportional to `exp(q.x_i / temperature + log_bias_i)` for "exact"; "certified" draws from
+          that very law too, but scans only the clusters that bounds on their mass leave open.  "2ls", "s-2ls" and
+          "sd-2ls" estimate the mass of each cluster and draw inside it exactly; "hierarchical", "s-hierarchical" and
+          "sd-hierarchical" find the cluster by a walk down the tree of an index built with one; "top-k" is the softmax
+          of the `k` best items (1000 when None) and never draws another.
+        - `probes`: clusters scanned before drawing.  None: as many as it takes until the estimated total variation to
+          the softmax, which `error` tells, is within `tolerance` (0.03), or the larger of a twentieth of the items and
+          2^20 numbers was read; m: the m most massive ones; 0: none, the law as published, and no error is told.
+          For "top-k", the clusters in which the k best are looked for; None proves them.
+        - `replace` False: n different items, each drawn from the law of those not drawn before it, and `log_prob` is
+          that of its step.
+        - `exclude`: ids that are not to be drawn, (m,) for all queries alike or one sequence per query (None for
+          nothing); the law of the others is renormalised.
+        - `top_p`: only the smallest set of most probable items that reaches this probability, renormalised.
+        - `seed`: the same seed and query give the same draws, however queries are batched, ordered or spread over
+          threads; copies of a query in one call get draws of their own.  None: a fresh one, told in the result.
         """
         batch, single = check_queries(queries, self._dim)
         count, heat, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
@@ -201,9 +199,9 @@ class Index:
     ) -> Doubles:
         """Natural log of the probability that one draw returns the id, under the law that `sample` draws from.
 
-        queries (b, d) and ids (b, m), or ids (m,) for every query alike; returns (b, m).  One query (d,): ids (m,),
-        returns (m,).  probes, tolerance, exclude, top_p and k as for `sample`, and equal for equal laws; -inf for an id
-        that cannot be drawn.  For the steps of a slate, exclude the items drawn before.
+        `queries` (b, d) and `ids` (b, m), or (m,) for every query alike; returns (b, m).  One query (d,): `ids` (m,),
+        returns (m,).  The other arguments as for `sample`, and equal for equal laws; -inf for an id that cannot be
+        drawn.  For the steps of a slate, exclude the items drawn before.
         """
         batch, single = check_queries(queries, self._dim)
         heat = check_temperature(temperature)
@@ -237,11 +235,11 @@ class Index:
         seed: int = 0,
         threads: int | None = None,
     ) -> Estimate:
-        """Log of Z, the sum of exp(q.x_i / temperature + log_bias_i), as the method estimates it.
+        """Log of Z, the sum of `exp(q.x_i / temperature + log_bias_i)`, as the method estimates it.
 
-        queries (b, d) or (d,); value (b,).  "exact" comes with bounds that hold whatever the rounding of float32;
-        "certified" scans clusters until its bounds are no farther apart than the tolerance, in nats.  confidence, such
-        as 0.95: the bounds hold with this probability, over the seed, and cost less: clusters are then drawn.  The
+        `queries` (b, d) or (d,); value (b,).  "exact" comes with bounds that hold whatever the rounding of float32;
+        "certified" scans clusters until its bounds are no farther apart than the `tolerance`, in nats.  `confidence`,
+        such as 0.95: the bounds hold with this probability, over the seed, and cost less: clusters are then drawn.  The
         methods that walk a tree estimate no log Z.
         """
         batch, single = check_queries(queries, self._dim)
@@ -276,12 +274,12 @@ class Index:
         probes: int | None = None,
         threads: int | None = None,
     ) -> TopK:
-        """Return the k items of highest score, best first.  queries (b, d) or (d,); ids and scores (b, k).
+        """Return the k items of highest score, best first.  `queries` (b, d) or (d,); ids and scores (b, k).
 
-        score = q.x + temperature * log_bias: the order of the probabilities at that temperature.  Without log
-        biases the temperature does not matter.  probes None: proven to be the k best, by bounds on the clusters
-        that were not scanned.  probes = m: the best of the m most promising clusters, or of more where these hold
-        fewer than k items.  Equal scores come in the order in which the items are stored.
+        The score is `q.x + temperature * log_bias`: the order of the probabilities at that temperature.  Without log
+        biases the temperature does not matter.  `probes` None: proven to be the k best, by bounds on the clusters
+        that were not scanned; m: the best of the m most promising clusters, or of more where these hold fewer than k
+        items.  Equal scores come in the order in which the items are stored.
         """
         batch, single = check_queries(queries, self._dim)
         count, heat = check_count(k, "k"), check_temperature(temperature)
@@ -415,17 +413,21 @@ def build(
 
     The vectors are copied, cluster by cluster, as float32.
 
-    ids: integers or strings, one per row; row numbers when None.  log_bias (n,): added to each item's logit, as a
-    log prior; an item of bias log 2 counts as two items.  clusters: round(sqrt(n)) when None.
-    dispersion: what is kept of the spread inside clusters for sd-2ls: "none", "full" (covariances), a rank r, or
-    "auto".  tree: cut the items in two by 2-means, and the parts again, until no cluster holds more than 1024 items
-    (or there are as many as `clusters` says), and keep the tree for the hierarchical methods; all others serve such an
-    index too.  codes: also keep every item in eight bits a number, a quarter of the memory of the vectors, with a bound
-    on what is lost.  On one machine the same input, seed and settings give the same index.
+    - `ids`: integers or strings, one per row; row numbers when None.
+    - `log_bias` (n,): added to each item's logit, as a log prior; an item of bias log 2 counts as two items.
+    - `clusters`: `round(sqrt(n))` when None.
+    - `dispersion`: what is kept of the spread inside clusters for sd-2ls: "none", "full" (covariances), a rank r, or
+      "auto".
+    - `tree`: cut the items in two by 2-means, and the parts again, until no cluster holds more than 1024 items (or
+      there are as many as `clusters` says), and keep the tree for the hierarchical methods; all others serve such an
+      index too.
+    - `codes`: also keep every item in eight bits a number, a quarter of the memory of the vectors, with a bound on what
+      is lost.
+    - `seed`: on one machine the same input, seed and settings give the same index.
 
-    Files: .npy .npz .safetensors .parquet .fvecs .bvecs .hdf5 .txt; of several arrays the only two-dimensional one is
-    taken, or the one named vectors, embeddings, weight or train, or the one you name: "file.npz::name".  Ids are taken
-    from an array or column "ids" (Parquet also "id"), or are the words of a text file, unless you pass your own.
+    Files: `.npy .npz .safetensors .parquet .fvecs .bvecs .hdf5 .txt`; of several arrays the only two-dimensional one is
+    taken, or the one named vectors, embeddings, weight or train, or the one you name: `"file.npz::name"`.  Ids are taken from
+    an array or column "ids" (Parquet also "id"), or are the words of a text file, unless you pass your own.
     """
     workers, key = check_threads(threads), check_seed(seed)
     source = read(vectors, ids=ids)
@@ -461,9 +463,10 @@ def build(
 
 
 def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False) -> Index:
-    """Open a saved index.  mmap: in milliseconds whatever its size, pages are read when first used.
+    """Open a saved index.
 
-    verify: check every byte against its checksum first (as `softindex verify` does); mmap=False always does.
+    - `mmap`: in milliseconds whatever its size, pages are read when first used.
+    - `verify`: check every byte against its checksum first (as `softindex verify` does); `mmap=False` always does.
     """
     contents = from_stored(load_stored(path, mmap=mmap, verify=verify, kind=KIND))
     try:

@@ -177,10 +177,12 @@ class Draws(NamedTuple):
 
 
 class TopK(NamedTuple):
-    """What `top_k` returns: ids (b, k) and scores (b, k) float32, best first."""
+    """What `top_k` returns, best first."""
 
     ids: Ids
+    """(b, k) the ids of the best items."""
     scores: Floats
+    """(b, k) float32, their scores."""
     items_scored: Integers | int
     """(b,) items whose score was computed."""
 
@@ -192,8 +194,11 @@ class Estimate(NamedTuple):
     """
 
     value: Doubles | float
+    """The estimate."""
     low: Doubles | float | None = None
+    """No less than this; None where there are no bounds."""
     high: Doubles | float | None = None
+    """No more than this; None where there are no bounds."""
 
 
 @dataclass(frozen=True, slots=True)
