@@ -1,4 +1,4 @@
-"""Benchmarks: `python -m benchmarks [SECTION ...]`; all but the large one when none is named."""
+"""Benchmarks: `python -m benchmarks [SECTION ...]`; all but growth and large, which take long, when none is named."""
 
 import argparse
 import importlib
@@ -12,6 +12,7 @@ SECTIONS = {
     "defaults": "defaults:run",
     "threads": "draws:run_threads",
     "build": "build:run",
+    "audit": "audit:run",
     "growth": "growth:run",
     "large": "large:run",
 }
@@ -33,7 +34,7 @@ def main() -> None:
         parser.error(f"there is no section {min(unknown)}; take {', '.join(SECTIONS)}")
     if len(options.sections) != 1:
         rest = [word for word in sys.argv[1:] if word not in options.sections]
-        for section in options.sections or ["draws", "fidelity", "defaults", "threads", "build"]:
+        for section in options.sections or ["audit", "draws", "fidelity", "defaults", "threads", "build"]:
             subprocess.run([sys.executable, "-m", "benchmarks", section, *rest], check=True)
         return
     section = options.sections[0]

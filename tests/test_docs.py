@@ -15,7 +15,10 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["README.md", *(f"docs/{name}.md" for name in ("index", "quickstart", "guide-sampling", "choosing-a-method"))]
+PAGES = [
+    "README.md",
+    *(f"docs/{name}.md" for name in ("index", "quickstart", "guide-sampling", "choosing-a-method", "reading-an-audit")),
+]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 DECIMAL = re.compile(r"-?\d+\.(\d+)")
 

@@ -310,10 +310,12 @@ class Index:
     ) -> Audit:
         """Measure how far every method is from the softmax on these items, and what it costs.
 
-        queries (b, d); None: items of the index, drawn by the seed.  count: how many of them; when None, 300 items or
-        all the queries that you pass.  methods: names, each with a colon and a number of probes if you like, as in
-        "sd-2ls:16" ("sd-2ls:0" is the published law); None: all that this index serves.  tolerance: the total
-        variation that the recommendation allows, 0.03 when None.
+        - `queries` `(b, d)`; None: items of the index, drawn by the seed.
+        - `count`: how many of them; when None, 300 items or all the queries that you pass.
+        - `temperatures`: one, or several.
+        - `methods`: names, each with a colon and a number of probes if you like, as in "sd-2ls:16" ("sd-2ls:0" is the
+          published law); None: all that this index serves.
+        - `tolerance`: the total variation that the recommendation allows, 0.03 when None.
 
         The softmax itself is computed in float64, in blocks of items and on all threads; latencies are those of single
         queries on one thread.  The result has rows, a recommendation, and `to_html(path)` and `to_json(path)`.
@@ -426,8 +428,8 @@ def build(
     - `seed`: on one machine the same input, seed and settings give the same index.
 
     Files: `.npy .npz .safetensors .parquet .fvecs .bvecs .hdf5 .txt`; of several arrays the only two-dimensional one is
-    taken, or the one named vectors, embeddings, weight or train, or the one you name: `"file.npz::name"`.  Ids are taken from
-    an array or column "ids" (Parquet also "id"), or are the words of a text file, unless you pass your own.
+    taken, or the one named vectors, embeddings, weight or train, or the one you name: `"file.npz::name"`.  Ids are
+    taken from an array or column "ids" (Parquet also "id"), or are the words of a text file, unless you pass your own.
     """
     workers, key = check_threads(threads), check_seed(seed)
     source = read(vectors, ids=ids)
