@@ -27,7 +27,7 @@ METHODS = {
 """Name and style in the plot."""
 
 MEASURE = """
-import json, os, resource, sys, time
+import json, os, sys, time
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np, softindex
 from softindex.evaluate.peers import NumpyExact
@@ -57,7 +57,7 @@ take_turns(functions, queries[:2])
 seconds = take_turns(functions, queries[:few])
 contents = index._contents
 items = contents.vectors.nbytes
-codes = contents.codes.values.nbytes + contents.codes.scales.nbytes
+codes = sum(getattr(contents.codes, name).nbytes for name in ("values", "scales", "errors", "lengths"))
 index.save(sys.argv[3])
 size = sum(os.path.getsize(os.path.join(root, name)) for root, _, names in os.walk(sys.argv[3]) for name in names)
 print(json.dumps({

@@ -6,8 +6,6 @@ import numpy as np
 class NumpyTuned:
     """s-2ls with every trick that NumPy allows: in place, cumulative sums and binary search; no log-probability."""
 
-    name = "NumPy s-2ls, tuned"
-
     def __init__(self, vectors, offsets, means):
         self.vectors, self.offsets, self.means = vectors, offsets, means
         self.log_sizes = np.log(np.maximum(np.diff(offsets), 1e-300)).astype(np.float32)

@@ -55,13 +55,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_fresh.seed)
 
 
-def read(source: Any, *, ids: Any = None, want_queries: bool = False) -> Source:
+def read(source: Any, *, ids: Any = None, want_queries: bool = False, name: str = "vectors") -> Source:
     """Return the vectors (n, d) float32 or float16 and the ids of an array, a torch tensor or a path.
 
     Nothing is copied that already has the right dtype, and .npy, .safetensors and .fvecs stay on disk as
     memmaps.  `path::name` picks one array of a file with several.  ids, when given, win over those in the
-    file; queries are those of an ann-benchmarks file, when wanted.  The values are not looked at: that is for
-    `check_vectors`.
+    file; queries are those of an ann-benchmarks file, when wanted; name: what the caller calls the vectors.  The
+    values are not looked at: that is for `check_vectors`.
     """
     queries = None
     if isinstance(source, (str, bytes, os.PathLike)):
@@ -69,21 +69,21 @@ def read(source: Any, *, ids: Any = None, want_queries: bool = False) -> Source:
         loaded = read_file(path, want_ids=ids is None, want_queries=want_queries)
         if loaded.queries is not None:
             queries = _check_matrix(loaded.queries, f"the queries in {path}")
-        vectors = _check_matrix(loaded.vectors, f"the vectors in {path}")
+        vectors = _check_matrix(loaded.vectors, f"the {name} in {path}")
         ids = loaded.ids if ids is None else ids
     else:
-        vectors = _check_matrix(_as_array(source, "vectors"), "vectors")
+        vectors = _check_matrix(_as_array(source, name), name)
     return Source(vectors, check_ids(ids, len(vectors)), queries)
 
 
-def check_vectors(vectors: NDArray[Any], *, block_rows: int | None = None) -> None:
+def check_vectors(vectors: NDArray[Any], *, block_rows: int | None = None, name: str = "vectors") -> None:
     """Refuse NaN, inf and rows longer than 1e15 in vectors (n, d), in one pass and a few MB of memory."""
     rows, dimensions = vectors.shape
     step = block_rows or max(1, BLOCK_VALUES // dimensions)
     for start in range(0, rows, step):
         block = vectors[start : start + step]
         if not _is_tame(block):
-            _check_rows(np.asarray(block, np.float32), start, "row {row} of the vectors")
+            _check_rows(np.asarray(block, np.float32), start, f"row {{row}} of the {name}")
 
 
 def _is_tame(block: NDArray[Any]) -> bool:
@@ -174,7 +174,7 @@ def _check_matrix(array: NDArray[Any], what: str) -> NDArray[Any]:
     native = FLOAT32 if array.dtype.itemsize == FLOAT32.itemsize else FLOAT16
     if array.dtype.kind != "f" or array.dtype.newbyteorder("=") != native:
         raise InputError(
-            f"{what} are {array.dtype.name}; softindex keeps float32 or float16: pass vectors.astype('float32')."
+            f"{what} are {array.dtype.name}; softindex keeps float32 or float16: convert with .astype('float32')."
         )
     check_matrix_shape(array.shape, what)
     return array if array.dtype.isnative and array.flags.aligned else np.array(array, native)

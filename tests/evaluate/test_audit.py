@@ -16,7 +16,9 @@ from softindex.evaluate.audit import Measured, Row, recommend
 from softindex.evaluate.charts import Axis
 from softindex.evaluate.contestants import Contestant, choose
 from softindex.evaluate.distances import between, mean_interval, median_interval
-from softindex.evaluate.report import pareto_figure, short
+from softindex.evaluate.numbers import power, short
+from softindex.evaluate.output import check_output
+from softindex.evaluate.report import pareto_figure
 from softindex.evaluate.truth import find_truth
 
 TEMPERATURES = [0.05, 0.3, 2.0]
@@ -149,6 +151,24 @@ def test_distances_ignore_scale_and_empty_clusters():
     assert (first.kl > 0).all()
 
 
+def test_the_ratio_spread_of_laws_far_apart_is_right():
+    far, farther = np.array([[0.0, -300.0]]), np.array([[0.0, -700.0]])
+    assert between(far, farther).ratio_spread[0] == pytest.approx(np.exp(50), rel=1e-6)
+    assert between(np.array([[0.0, -1.0]]), np.array([[0.0, -800.0]])).ratio_spread[0] > 1e170
+    near = np.array([[0.0, 1e-9]])
+    assert between(near, np.zeros((1, 2))).ratio_spread[0] == pytest.approx(5e-10, rel=1e-3)
+
+
+@pytest.mark.parametrize("count", [3, 10, 100])
+def test_intervals_of_normal_values_cover_the_mean(count):
+    rng, hits = np.random.default_rng(1), 0
+    for _ in range(300):
+        _, low, high = mean_interval(rng.standard_normal(count))
+        hits += low <= 0 <= high
+    # The interval never leaves the values themselves, which three of them need not do.
+    assert hits >= (0.7 if count == 3 else 0.9) * 300
+
+
 def test_a_resampled_interval_has_about_the_width_of_the_normal_one():
     values = np.random.default_rng(0).standard_normal(400)
     mean, low, high = mean_interval(values)
@@ -182,20 +202,30 @@ def test_the_fastest_of_the_close_ones_is_recommended():
     rows = [
         row("exact", microseconds=1000),
         row("2ls:0", variation=0.5, microseconds=10),
-        row("sd-2ls:16", kl=8e-4, variation=0.01, microseconds=1000 / 130),
+        row("sd-2ls:16", kl=7.2e-4, variation=0.01, microseconds=1000 / 130),
         row("sd-2ls", kl=1e-4, variation=0.005, microseconds=20),
     ]
-    assert recommend(rows, 0.03) == "sd-2ls with 16 probes: KL 8e-4 at 130 times the speed of exact."
-    assert recommend(rows, 0.007).startswith("sd-2ls with adaptive probes: KL 1e-4 at 50 times")
-    assert recommend(rows, 0.001).startswith("exact: nothing else")
-    assert "closest, 2ls with no probes, is 0.5 off" in recommend(rows[1:2], 0.03)
+    name, sentence = recommend(rows, 0.03)
+    assert name == "sd-2ls:16"
+    assert sentence == "sd-2ls with 16 probes: KL 8e-4 and total variation 1e-2, at 130 times the speed of exact."
+    assert recommend(rows, 0.007)[1].startswith("sd-2ls with adaptive probes: KL 1e-4")
+    assert recommend(rows, 0.001)[1].startswith("exact: none of the others")
+    assert recommend(rows[1:2], 0.03)[0] is None
+    assert "closest, 2ls with no probes, is 0.50 off: audit certified" in recommend(rows[1:2], 0.03)[1]
+    assert recommend([row("sd-2ls:1", microseconds=2000)], 0.03)[1].endswith("but exact is faster here.")
+    assert "with 1 probe:" in recommend([row("sd-2ls:1", microseconds=2000)], 0.03)[1]
+
+
+def test_of_methods_about_as_fast_the_closest_is_recommended():
+    rows = [row("s-2ls:0", variation=0.02, microseconds=10), row("sd-2ls", variation=0.001, microseconds=11)]
+    assert recommend(rows, 0.03)[0] == "sd-2ls"
 
 
 def test_one_bad_temperature_is_enough_to_lose_the_recommendation():
     rows = [row("exact", microseconds=1000, temperature=t) for t in (0.1, 0.2)]
     rows += [row("s-2ls:0", variation=v, microseconds=5, temperature=t) for t, v in ((0.1, 0.2), (0.2, 0.001))]
     rows += [row("certified", microseconds=m, temperature=t, proven=True) for t, m in ((0.1, 100), (0.2, 50))]
-    assert recommend(rows, 0.03) == "certified: the softmax itself at 10 to 20 times the speed of exact."
+    assert recommend(rows, 0.03)[1] == "certified: the softmax itself at 10 to 20 times the speed of exact."
 
 
 class Tags(HTMLParser):
@@ -268,7 +298,7 @@ def test_the_table_is_readable_text(audited):
         ({"methods": ["sd-2ls:"]}, "no method 'sd-2ls:'"),
         ({"methods": ["sd-2ls:-1"]}, "no method"),
         ({"methods": ["sd-2ls:9999"]}, "probes is 9999"),
-        ({"methods": ["exact:3"]}, "probes is 3"),
+        ({"methods": ["exact:3"]}, "exact takes no probes"),
         ({"methods": ["hierarchical"]}, "hierarchical needs a tree"),
         ({"methods": []}, "no methods to audit"),
         ({"methods": 5}, "no method"),
@@ -278,6 +308,11 @@ def test_the_table_is_readable_text(audited):
         ({"queries": np.zeros((0, 6), np.float32)}, "no queries"),
         ({"count": 0}, "count is 0"),
         ({"tolerance": 0}, "tolerance is 0"),
+        ({"tolerance": 5}, "no total variation is above 1"),
+        ({"methods": ["top-k:5"]}, "top-k takes no probes"),
+        ({"methods": ["sd-2ls:" + "9" * 5000]}, "no method"),
+        ({"temperatures": [[0.1], [0.2, 0.3]]}, "temperature is"),
+        ({"temperatures": "hot"}, "temperature is 'hot'"),
     ],
 )
 def test_bad_input_is_refused_before_the_long_work(asked, sentence, monkeypatch):
@@ -347,12 +382,46 @@ def test_axes_have_round_ticks_inside():
 
 
 def test_numbers_are_written_short():
-    assert [short(value) for value in (0, 8.2e-4, 0.0123, 1.5, 12345.6, 3e7, np.inf)] == [
-        "0",
-        "8.2e-4",
-        "0.012",
-        "1.5",
-        "12,346",
-        "3.0e7",
-        "∞",
-    ]
+    values = (0, 8.2e-4, 0.0123, 0.123, 1.52, 12345.6, 3e7, 0.01, 0.0999, 9.96, np.inf)
+    assert [short(value) for value in values] == [
+        "0", "8.2e-4", "0.012", "0.12", "1.5", "12,346", "3.0e7", "0.010", "0.10", "10.0", "∞",
+    ]  # fmt: skip
+    assert [power(7.2e-4, 1), power(7.2e-4, 1, up=True), power(9.7e-3, 1), power(0, 1), power(2e-3, 1, up=True)] == [
+        "7e-4", "8e-4", "1e-2", "0", "2e-3",
+    ]  # fmt: skip
+
+
+def test_the_queries_that_are_timed_are_like_all_of_them():
+    # Two kinds of items; the vectors stand cluster by cluster.
+    rng = np.random.default_rng(0)
+    vectors = np.concatenate([rng.standard_normal((500, 4)), 10 + rng.standard_normal((500, 4))]).astype(np.float32)
+    index = softindex.build(vectors)
+    chosen = audit_module._choose_queries(index, None, 200, 0)[0]
+    assert 0.3 < (chosen[:100, 0] > 5).mean() < 0.7
+
+
+@pytest.mark.parametrize("extreme", ["biased", "long", "equal"])
+def test_reports_of_extremes_hold_numbers_only(extreme, tmp_path):
+    rng = np.random.default_rng(0)
+    vectors, bias = rng.standard_normal((300, 8)).astype(np.float32), None
+    if extreme == "biased":
+        bias = rng.choice([-1e6, 0, 1e6], 300).astype(np.float32)
+    elif extreme == "long":
+        vectors *= 1e6
+    else:
+        vectors = np.full((50, 4), 1e8, np.float32)
+    found = softindex.build(vectors, log_bias=bias).audit(count=5, temperatures=[5e-4, 0.1])
+    found.to_html(tmp_path / "report.html")
+    page = re.sub(r"<style>.*?</style>", "", (tmp_path / "report.html").read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert not re.search(r"\bnan\b|\binf\b", page)
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_an_output_is_checked_without_a_trace(tmp_path):
+    (tmp_path / "link.html").symlink_to(tmp_path / "target.html")
+    check_output(tmp_path / "link.html")
+    assert (tmp_path / "link.html").is_symlink()
+    assert not (tmp_path / "target.html").exists()
+    for bad in (tmp_path, tmp_path / "no" / "page.html", tmp_path / ("x" * 400), "a\0b", 5):
+        with pytest.raises(softindex.InputError):
+            check_output(bad)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import softindex
+from softindex.evaluate import bench
 from softindex.evaluate.bench import PAPER_KL, PAPER_LATENCY, PAPER_NAMES, kl_table, latency_table, run_bench
 from softindex.evaluate.peers import FaissTopK, GumbelMax, NumpyExact, NumpyTwoLevel, covariances, torch_draw
 from softindex.evaluate.tables import Table, machine, place
@@ -77,22 +78,37 @@ def test_the_truncated_peer_draws_from_the_softmax_of_the_best():
 
 def test_the_tables_hold_every_set_and_temperature():
     found = list(run_bench(["synth-balanced", "synth-unbalanced"], queries=20, timed=6, clusters=30, items=2000))
-    first, second = kl_table(found, 20, 30), latency_table(found, 6, 30)
+    first, second = kl_table(found, 30), latency_table(found, 6, 30)
     assert len(first.rows) == 6
     assert {len(row) for row in first.rows} == {len(first.columns)}
     assert {len(row) for row in second.rows} == {len(second.columns)} == {3}
-    for bench in found:
-        assert bench.items == 2000
-        assert 0 < bench.head_recall <= 1
-        assert bench.kl["exact", 0.1][0] < 1e-9
+    for one in found:
+        assert one.items == 2000
+        assert 0 < one.head_recall <= 1
+        assert one.kl["exact", 0.1][0] < 1e-9
         # A softmax of 1000 of 2000 items: what faiss takes for the best holds no more than the best do.
-        assert bench.kl["faiss top-1000", 0.2][0] >= bench.kl["top-k", 0.2][0] - 1e-9
-        assert min(bench.milliseconds.values()) > 0
+        assert one.kl["faiss top-1000", 0.2][0] >= one.kl["top-k", 0.2][0] - 1e-9
+        assert min(one.milliseconds.values()) > 0
 
 
 def test_the_papers_figures_have_a_place():
     assert all(len(values) == len(PAPER_NAMES) - 1 for values in PAPER_KL.values())
     assert all(len(values) == len(PAPER_NAMES) for values in PAPER_LATENCY.values())
+
+
+def test_queries_that_are_held_out_are_no_items():
+    (found,) = run_bench(["synth-balanced"], queries=20, timed=0, clusters=30, items=2000, held_out=True)
+    assert found.items == 1980
+    assert found.milliseconds == {}
+
+
+def test_the_papers_figures_stand_beside_sets_of_the_same_size_only(monkeypatch):
+    found = list(run_bench(["synth-balanced"], queries=10, timed=3, clusters=1024, items=3000))
+    assert "paper" not in kl_table(found, 1024).title
+    assert "paper" not in latency_table(found, 3, 1024).title
+    monkeypatch.setitem(bench.PAPER_ITEMS, "synth-balanced", 3000)
+    assert " / 0.60 |" in kl_table(found, 1024).markdown()
+    assert "paper" in latency_table(found, 3, 1024).title
 
 
 def test_a_section_is_replaced_and_the_rest_stays(tmp_path):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,11 +16,10 @@ from softindex.cli.options import AsJson, IndexPath, Threads, app
 from softindex.cli.printing import print_json, print_table
 from softindex.errors import InputError
 from softindex.evaluate import TEMPERATURES, Audit
-from softindex.evaluate.bench import SETS, kl_table, latency_table, run_bench
-from softindex.evaluate.datasets import NAMES, open_dataset
+from softindex.evaluate.bench import MADE, SETS, kl_table, latency_table, run_bench
+from softindex.evaluate.datasets import open_dataset
 from softindex.evaluate.output import check_output
-from softindex.evaluate.report import short
-from softindex.evaluate.tables import machine, place
+from softindex.evaluate.tables import check_place, machine, place
 from softindex.laws import TOLERANCE
 from softindex.vectors import check_count, check_seed, check_threads
 
@@ -72,34 +72,18 @@ def audit(
 
 
 def _print_audit(found: Audit) -> None:
-    columns = (
-        "method",
-        "KL",
-        "95 %",
-        "TV",
-        "stated\nTV",
-        "log Z\nerror",
-        "micro-\nseconds",
-        "speed-\nup",
-        "items\nscored",
-    )
     for heat in found.temperatures:
-        rows = (
-            (
-                row.label,
-                short(row.kl.value),
-                "proven" if row.proven else f"{short(row.kl.low)} - {short(row.kl.high)}",
-                short(row.total_variation.value),
-                "-" if row.stated_error is None else short(row.stated_error),
-                "-" if row.log_partition_error is None else short(row.log_partition_error.value),
-                f"{row.microseconds.value:,.0f}",
-                f"{row.speedup:,.1f}x",
-                f"{row.items_scored:,.0f}",
-            )
-            for row in found.at(heat)
+        title = f"temperature {heat:g}, {found.parameters['queries']} queries"
+        print_table(
+            title, *_columns(row.cells() for row in found.at(heat)), spare=("95 %", "log Z error", "items scored")
         )
-        print_table(f"temperature {heat:g}, {found.parameters['queries']} queries", columns, rows)
     typer.echo(textwrap.fill(f"Recommended: {found.recommendation}", 100))
+
+
+def _columns(cells: Iterable[dict[str, str]]) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of a table, all of whose cells have the same heads."""
+    rows = list(cells)
+    return list(rows[0]), [list(row.values()) for row in rows]
 
 
 @app.command()
@@ -109,48 +93,57 @@ def bench(
         typer.Argument(metavar="[SET]...", help="synth-balanced, synth-unbalanced, glove, or files of vectors."),
     ] = None,
     queries: Annotated[int, typer.Option(help="Queries whose laws are compared with the softmax.")] = 1000,
-    timed: Annotated[int, typer.Option(help="Queries whose latency is taken.")] = 300,
-    clusters: Annotated[int, typer.Option(help="Clusters, of every method alike.")] = 1024,
+    timed: Annotated[int, typer.Option(help="Queries whose latency is taken; 0 for none.")] = 300,
+    clusters: Annotated[int, typer.Option(help="Clusters of all but the tree.")] = 1024,
     items: Annotated[int | None, typer.Option(help="Items of the synthetic sets; a million when left out.")] = None,
+    held_out: Annotated[bool, typer.Option("--held-out", help="Take the queries out of the items first.")] = False,
     markdown: Annotated[
         Path | None, typer.Option(help="Write the tables into this page, between its marks, or to a new one.")
     ] = None,
     threads: Threads = None,
 ) -> None:
-    """Measure the paper's tables, with NumPy, faiss and torch in the same run."""
-    counts = {"queries": queries, "timed": timed, "clusters": clusters, "items": items or 1}
-    for name, value in counts.items():
+    """Measure the paper's tables, with NumPy, faiss and, where it is installed, torch in the same run."""
+    for name, value in {"queries": queries, "clusters": clusters, "items": 1 if items is None else items}.items():
         check_count(value, name)
+    if timed != 0:
+        check_count(timed, "timed")
+    section = "paper-held-out" if held_out else "paper"
     if markdown is not None:
-        check_output(markdown)
+        check_place(markdown, section)
     asked = sets or list(SETS)
     for name in asked:
-        if name not in NAMES:
-            open_dataset(name)
-    workers = check_threads(threads)
-    measured = list(
-        run_bench(asked, queries=queries, timed=timed, clusters=clusters, items=items, threads=workers, progress=True)
-    )
-    tables = [kl_table(measured, queries, clusters), latency_table(measured, min(timed, queries), clusters)]
+        # What is made up can be had; the others may be missing, and are looked for before an hour of work.
+        count = (items or 1_000_000) if name in MADE else len(open_dataset(name).vectors)
+        if count - held_out * queries < clusters:
+            raise InputError(f"{name} has {count} items for {clusters} clusters; ask for fewer clusters.")
+    options = {"queries": queries, "timed": timed, "clusters": clusters, "items": items, "held_out": held_out}
+    measured = []
+    for one in run_bench(asked, **options, threads=check_threads(threads), progress=True):  # type: ignore[arg-type]
+        typer.echo(f"{one.name} is measured.", err=True)
+        measured.append(one)
+    parts = [f"Measured with `{_command(sets or [], options)}` on: {machine()}."]
+    parts.append(kl_table(measured, clusters, held_out=held_out).markdown())
+    if timed:
+        parts.append(latency_table(measured, min(timed, queries), clusters).markdown())
+        if "torch multinomial" not in measured[0].milliseconds:
+            parts.append("torch is not installed, and has no row.")
     recalls = ", ".join(f"{one.head_recall:.1%} on {one.name}" for one in measured)
-    command = " ".join(["softindex bench", *(sets or []), *_changed(queries, timed, clusters, items)])
-    body = "\n\n".join(
-        [
-            f"Measured with `{command}` on: {machine()}.",
-            *(table.markdown() for table in tables),
-            f"The search for the head of Gumbel-max finds {recalls} of the true sqrt(n) best.",
-        ]
-    )
+    parts.append(f"The search for the head of Gumbel-max finds {recalls} of the true sqrt(n) best.")
+    body = "\n\n".join(parts)
     typer.echo(body)
     if markdown is not None:
-        place(markdown, "paper", body)
+        place(markdown, section, body)
 
 
-def _changed(queries: int, timed: int, clusters: int, items: int | None) -> list[str]:
-    """The options that are not as they are when left out."""
-    usual = {"queries": 1000, "timed": 300, "clusters": 1024, "items": None}
-    asked = {"queries": queries, "timed": timed, "clusters": clusters, "items": items}
-    return [f"--{name} {value}" for name, value in asked.items() if value != usual[name]]
+def _command(sets: list[str], options: dict[str, Any]) -> str:
+    """The command, with the options that are not as they are when left out."""
+    usual = {"queries": 1000, "timed": 300, "clusters": 1024, "items": None, "held_out": False}
+    flags = [
+        f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+        for name, value in options.items()
+        if value != usual[name]
+    ]
+    return " ".join(["softindex bench", *sets, *flags])
 
 
 @app.command()
@@ -167,35 +160,11 @@ def demo(
     if as_json:
         print_json(found.to_dict())
         return
-    rows = (
-        (
-            f"{row.temperature:g}",
-            row.label,
-            short(row.kl.value),
-            short(row.total_variation.value),
-            "-" if row.stated_error is None else short(row.stated_error),
-            f"{row.microseconds.value:,.0f}",
-            f"{row.speedup:,.0f}x",
-            f"{row.items_scored:,.0f}",
-        )
-        for row in found.rows
-    )
     facts = found.parameters
     title = (
         f"{facts['items']:,} items of {facts['dim']} dimensions in {facts['clusters']} clusters, with eight-bit codes "
         f"for certified draws; {facts['queries']} of the items as queries; one thread"
     )
-    # In two lines, so that a terminal of 80 columns breaks no number.
-    columns = (
-        "t",
-        "method",
-        "KL",
-        "measured\nTV",
-        "stated\nerror",
-        "micro-\nseconds",
-        "speed-\nup",
-        "items\nscored",
-    )
-    print_table(title, columns, rows)
+    print_table(title, *_columns(row.cells() for row in found.rows), spare=("95 %", "log Z error", "items scored"))
     for paragraph in (demonstration.LEGEND, demonstration.conclude(found)):
         typer.echo("\n" + textwrap.fill(paragraph, 100))

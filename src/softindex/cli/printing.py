@@ -32,16 +32,34 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def print_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    """A table as wide as the terminal; as wide as it likes where there is none."""
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column, justify="right", overflow="fold")  # a narrow terminal breaks an id, and cuts none
-    for row in rows:
-        table.add_row(*[str(value) for value in row])
+def print_table(
+    title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]], *, spare: Iterable[str] = ()
+) -> None:
+    """A table as wide as the terminal; as wide as it likes where there is none.
+
+    spare: columns that a narrow terminal does without, in this order.
+    """
     # Outside a terminal rich assumes 80 columns and cuts; a pipe has no width.
     console = Console() if sys.stdout.isatty() else Console(width=200)
+    heads, lines = list(columns), [[str(value) for value in row] for row in rows]
+    for name in spare:
+        if name in heads and _width(heads, lines) > console.width:
+            place = heads.index(name)
+            heads, lines = heads[:place] + heads[place + 1 :], [line[:place] + line[place + 1 :] for line in lines]
+    table = Table(title=title, title_justify="left")
+    for head in heads:
+        # A head may be broken at its spaces; a narrow terminal breaks an id, and cuts none.
+        table.add_column(head.replace(" ", "\n"), justify="right", overflow="fold")
+    for line in lines:
+        table.add_row(*line)
     console.print(table)
+
+
+def _width(heads: list[str], lines: list[list[str]]) -> int:
+    """Columns that a table takes: its widest cells, with a rule and a space on either side."""
+    words = [max(len(word) for word in head.split() or [""]) for head in heads]
+    widest = [max([word, *(len(line[place]) for line in lines)]) for place, word in enumerate(words)]
+    return sum(widest) + 3 * len(heads) + 1
 
 
 def print_rows(result: Any, names: Iterable[str], count: int, told: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,10 +14,13 @@ from softindex.errors import InputError
 from softindex.evaluate.contestants import Contestant, choose, law_masses, memory
 from softindex.evaluate.distances import Distances, between, mean_interval, median_interval
 from softindex.evaluate.figures import Figures, draw_figures
+from softindex.evaluate.numbers import power, short
 from softindex.evaluate.output import write_output
+from softindex.evaluate.tables import machine
 from softindex.evaluate.timing import take_turns
 from softindex.evaluate.truth import Truth, find_truth
 from softindex.index import Index
+from softindex.kernels import rounding
 from softindex.laws import CERTIFIED, LAWS, TOLERANCE, TOP_K, check_tolerance
 from softindex.progress import reporting
 from softindex.records import Doubles, Floats, Json, Report
@@ -33,6 +36,10 @@ TIMED = 100
 TIMED_SECONDS = 10.0
 """What the exact draws of one temperature may take."""
 FEWEST_TIMED = 20
+BRACKETED = 50
+"""Queries for which certified brackets log Z, at the price of many scans."""
+AS_FAST = 1.15
+"""Methods within this factor of the fastest are as fast; the closest of them is recommended."""
 EXACT = Contestant("exact")
 
 
@@ -45,7 +52,7 @@ class Measured:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.2g}"
+        return short(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +85,32 @@ class Row:
     proven: bool
     """The law is the softmax by proof; its distances are not measured."""
 
+    def cells(self) -> dict[str, str]:
+        """What a table for people shows of the row, by column."""
+        missed = self.log_partition_error
+        return {
+            "t": f"{self.temperature:g}",
+            "method": self.label,
+            "KL": str(self.kl),
+            "95 %": "proven" if self.proven else f"{short(self.kl.low)} - {short(self.kl.high)}",
+            "TV": str(self.total_variation),
+            "stated TV": "-" if self.stated_error is None else short(self.stated_error),
+            "log Z error": "-" if missed is None else str(missed),
+            "microseconds": f"{self.microseconds.value:,.0f}",
+            "speed-up": f"{self.speedup:,.1f}x",
+            "items scored": f"{self.items_scored:,.0f}",
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Audit:
     """What `index.audit` found: rows, a recommendation, and what the figures of the report show."""
 
     rows: tuple[Row, ...]
+    recommended: str | None
+    """The method to use on these items for queries like these, as it is asked for; None where none is close enough."""
     recommendation: str
-    """One sentence: what to use on these items for queries like these."""
+    """The same in one sentence, with what it promises and costs."""
     parameters: Json
     """How the index was built, and how it was measured."""
     sizes: Any
@@ -104,7 +129,8 @@ class Audit:
     def to_dict(self) -> Json:
         """The rows, the recommendation and the parameters, ready for JSON: what is infinite is None."""
         rows = [_finite(asdict(row)) for row in self.rows]
-        return {"recommendation": self.recommendation, "parameters": self.parameters, "rows": rows}
+        told = {"recommended": self.recommended, "recommendation": self.recommendation}
+        return {**told, "parameters": self.parameters, "rows": rows}
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write `to_dict` to a file."""
@@ -117,21 +143,9 @@ class Audit:
         write_output(path, render(self))
 
     def __str__(self) -> str:
-        head = ("t", "method", "KL", "TV", "stated", "microseconds", "speed-up", "items scored")
-        lines = [head] + [
-            (
-                f"{row.temperature:g}",
-                row.label,
-                str(row.kl),
-                str(row.total_variation),
-                "-" if row.stated_error is None else f"{row.stated_error:.2g}",
-                f"{row.microseconds.value:,.0f}",
-                f"{row.speedup:,.1f}x",
-                f"{row.items_scored:,.0f}",
-            )
-            for row in self.rows
-        ]
-        widths = [max(len(line[place]) for line in lines) for place in range(len(head))]
+        cells = [row.cells() for row in self.rows]
+        lines = [tuple(cells[0]), *(tuple(one.values()) for one in cells)]
+        widths = [max(len(line[place]) for line in lines) for place in range(len(cells[0]))]
         text = "\n".join(
             "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
         )
@@ -161,6 +175,8 @@ def run_audit(
     heats = _check_temperatures(temperatures)
     contestants = choose(index, methods)
     allowed = TOLERANCE if tolerance is None else check_tolerance(tolerance)
+    if allowed >= 1:
+        raise InputError(f"tolerance is {allowed:g}, but no total variation is above 1; take one below, such as 0.03.")
     asked, source = _choose_queries(index, queries, count, key)
     with reporting(progress) as report:
         truth = find_truth(index._contents, asked, heats, threads=workers, report=report)
@@ -175,12 +191,28 @@ def run_audit(
         "temperatures": heats,
         "tolerance": allowed,
         "audit_seed": key,
+        "logits_rounded_by": [_rounded(index, asked, heat) for heat in heats],
+        "latencies": "one thread, called from Python",
+        "machine": machine(),
     }
-    return Audit(tuple(rows), recommend(rows, allowed), parameters, index.sizes, figures)
+    recommended, sentence = recommend(rows, allowed)
+    return Audit(tuple(rows), recommended, sentence, parameters, index.sizes, figures)
+
+
+def _rounded(index: Index, queries: Floats, heat: float) -> float:
+    """What float32 may put a logit off by at most: inside a cluster every law is the softmax of rounded scores."""
+    longest = float(index._contents.moments.norm_max.max()) * float(
+        np.sqrt((queries.astype(np.float64) ** 2).sum(axis=1).max())
+    )
+    return float(f"{rounding(index.dim) * longest / heat:.1e}")
 
 
 def _check_temperatures(temperatures: Any) -> list[float]:
-    asked = [temperatures] if np.ndim(temperatures) == 0 else list(temperatures)
+    asked = (
+        list(temperatures)
+        if isinstance(temperatures, Iterable) and not isinstance(temperatures, str)
+        else [temperatures]
+    )
     if not asked:
         raise InputError("there are no temperatures; pass at least one, such as 0.1.")
     return list(dict.fromkeys(check_temperature(heat) for heat in asked))
@@ -190,13 +222,14 @@ def _choose_queries(index: Index, queries: Any, count: int | None, seed: int) ->
     """The queries (b, d) and where they are from."""
     if queries is None:
         wanted = min(len(index), QUERIES if count is None else check_count(count, "count"))
+        # In random order: the vectors stand cluster by cluster, and the first queries are looked at more closely.
         rows = np.random.default_rng(seed).choice(len(index), size=wanted, replace=False)
-        return np.ascontiguousarray(index._contents.vectors[np.sort(rows)]), "items of the index"
+        return np.ascontiguousarray(index._contents.vectors[rows]), "items of the index"
     asked = check_queries(queries, index.dim)[0]
     if count is None or len(asked) <= check_count(count, "count"):
         return asked, "given"
     rows = np.random.default_rng(seed).choice(len(asked), size=count, replace=False)
-    return np.ascontiguousarray(asked[np.sort(rows)]), f"{count} of the {len(asked)} given"
+    return np.ascontiguousarray(asked[rows]), f"{count} of the {len(asked)} given"
 
 
 class _Trial:
@@ -212,10 +245,10 @@ class _Trial:
     def rows(self, contestants: Sequence[Contestant]) -> list[Row]:
         """One row per contestant."""
         seconds = self._time(contestants)
-        slowest = float(np.median(seconds[EXACT]))
+        reference = float(np.median(seconds[EXACT]))
         found = []
         for done, contestant in enumerate(contestants, 1):
-            found.append(self._row(contestant, seconds[contestant], slowest))
+            found.append(self._row(contestant, seconds[contestant], reference))
             self._tell("distances", done, len(contestants))
         return found
 
@@ -240,7 +273,7 @@ class _Trial:
             functions, list(self.queries[:timed]), report=lambda done, total: self._tell("timing", done, total)
         )
 
-    def _row(self, contestant: Contestant, seconds: Doubles, slowest: float) -> Row:
+    def _row(self, contestant: Contestant, seconds: Doubles, reference: float) -> Row:
         draws = self._draw(contestant, self.queries, self.threads)
         distances, estimate = self._measure(contestant)
         microseconds = Measured(*(value * 1e6 for value in median_interval(seconds)))
@@ -257,7 +290,7 @@ class _Trial:
             log_partition_error=missed,
             stated_error=None if np.isnan(stated).any() else float(stated.mean()),
             microseconds=microseconds,
-            speedup=slowest * 1e6 / microseconds.value,
+            speedup=reference * 1e6 / microseconds.value,
             items_scored=float(np.mean(draws.items_scored)),
             memory=memory(self.index._contents, contestant.method),
             proven=contestant.method == CERTIFIED,
@@ -269,7 +302,7 @@ class _Trial:
             return self._measure_top_k(), None
         if contestant.method == CERTIFIED:
             nothing = np.zeros(len(self.queries))
-            few = self.queries[:FEWEST_TIMED]
+            few = self.queries[:BRACKETED]
             value = self.index.log_partition(few, temperature=self.heat, method=CERTIFIED, threads=self.threads).value
             return Distances(nothing, nothing, nothing, nothing), np.asarray(value)
         masses = law_masses(self.index, self.queries, contestant, self.heat, self.threads)[0]
@@ -287,9 +320,10 @@ class _Trial:
             if contents.log_bias is not None:
                 logits += contents.log_bias[positions]
             kept[row] = np.logaddexp.reduce(logits) - self.log_partition[row]
-        kept = np.minimum(kept, 0.0)
-        left_out = -np.expm1(kept)
         whole = k == len(self.index)
+        # Where nothing is left out, what is left of two large numbers is rounding.
+        kept = np.zeros_like(kept) if whole else np.minimum(kept, 0.0)
+        left_out = -np.expm1(kept)
         return Distances(
             -kept,
             np.zeros_like(kept) if whole else np.full_like(kept, np.inf),
@@ -302,45 +336,40 @@ def _mean(values: Doubles) -> Measured:
     return Measured(*mean_interval(values))
 
 
-def recommend(rows: Sequence[Row], tolerance: float) -> str:
-    """The fastest method whose total variation is within the tolerance at every temperature, in one sentence."""
+def recommend(rows: Sequence[Row], tolerance: float) -> tuple[str | None, str]:
+    """The fastest method whose total variation is within the tolerance at every temperature: as asked for, in words."""
     by_method: dict[str, list[Row]] = {}
     for row in rows:
         by_method.setdefault(row.method, []).append(row)
-
-    def cost(found: list[Row]) -> float:
-        return float(np.mean([np.log(row.microseconds.value) for row in found]))
-
-    close = {
-        name: found for name, found in by_method.items() if max(row.total_variation.high for row in found) <= tolerance
-    }
+    far = {name: max(row.total_variation.high for row in found) for name, found in by_method.items()}
+    close = {name: found for name, found in by_method.items() if far[name] <= tolerance}
     if not close:
-        name, found = min(by_method.items(), key=lambda pair: max(row.total_variation.value for row in pair[1]))
-        worst = max(row.total_variation.value for row in found)
-        return (
+        name = min(far, key=far.__getitem__)
+        return None, (
             f"none of these methods is within a total variation of {tolerance:g} at every temperature; the closest, "
-            f"{_phrase(name)}, is {worst:.2g} off: audit certified or exact too."
+            f"{_phrase(name)}, is {short(max(row.total_variation.value for row in by_method[name]))} off"
+            + ("." if EXACT.spec in by_method else ": audit certified or exact too.")
         )
-    name, found = min(close.items(), key=lambda pair: cost(pair[1]))
-    worst = max(row.kl.value for row in found)
-    slowest, fastest = min(row.speedup for row in found), max(row.speedup for row in found)
+    costs = {name: float(np.mean([np.log(row.microseconds.value) for row in found])) for name, found in close.items()}
+    fastest = min(costs.values())
+    name = min((name for name, cost in costs.items() if cost <= fastest + np.log(AS_FAST)), key=far.__getitem__)
+    return name, f"{_phrase(name)}: {_praise(name, close[name], tolerance)}."
+
+
+def _praise(name: str, found: Sequence[Row], tolerance: float) -> str:
+    """What the recommended method promises and costs, worst temperature included."""
     if name == EXACT.spec:
-        return f"exact: nothing else is as fast within a total variation of {tolerance:g}."
-    speed = f"{slowest:,.0f}" if f"{slowest:,.0f}" == f"{fastest:,.0f}" else f"{slowest:,.0f} to {fastest:,.0f}"
-    said = (
-        "the softmax itself"
-        if found[0].proven
-        else f"KL {_power(worst)}"
-        if len(found) == 1
-        else f"KL {_power(worst)} at most"
-    )
-    return f"{_phrase(name)}: {said} at {speed} times the speed of exact."
-
-
-def _power(value: float) -> str:
-    """One digit and a power of ten, as in 8e-4."""
-    digit, _, power = f"{value:.0e}".partition("e")
-    return f"{digit}e{int(power)}"
+        return f"none of the others is faster and within a total variation of {tolerance:g}"
+    speeds = [f"{row.speedup:.1f}" if row.speedup < 10 else f"{row.speedup:,.0f}" for row in found]
+    slowest, fastest = (pick(zip([row.speedup for row in found], speeds, strict=True))[1] for pick in (min, max))
+    speed = slowest if slowest == fastest else f"{slowest} to {fastest}"
+    if max(row.speedup for row in found) < 1:
+        return f"within a total variation of {tolerance:g}, but exact is faster here"
+    if found[0].proven:
+        return f"the softmax itself at {speed} times the speed of exact"
+    kl, far = max(row.kl.value for row in found), max(row.total_variation.value for row in found)
+    error = f"KL {power(kl, 1, up=True)} and total variation {power(far, 1, up=True)}"
+    return f"{error}{' at most' if len(found) > 1 else ''}, at {speed} times the speed of exact"
 
 
 def _phrase(spec: str) -> str:

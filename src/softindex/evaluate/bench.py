@@ -12,8 +12,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from softindex.evaluate.contestants import DEFAULT, Contestant, law_masses
-from softindex.evaluate.datasets import Dataset, open_dataset, synth_balanced, synth_unbalanced
+from softindex.evaluate.datasets import open_dataset, synth_balanced, synth_unbalanced
 from softindex.evaluate.distances import between, mean_interval
+from softindex.evaluate.numbers import short
 from softindex.evaluate.peers import FaissTopK, GumbelMax, NumpyExact, NumpyTwoLevel, covariances, torch_draw
 from softindex.evaluate.tables import Table
 from softindex.evaluate.timing import take_turns
@@ -22,7 +23,7 @@ from softindex.index import Index, build
 from softindex.progress import reporting
 from softindex.records import Doubles, Floats, Report
 
-__all__ = ["PAPER_KL", "PAPER_LATENCY", "SETS", "Bench", "kl_table", "latency_table", "run_bench"]
+__all__ = ["MADE", "PAPER_KL", "PAPER_LATENCY", "SETS", "Bench", "kl_table", "latency_table", "run_bench"]
 
 SETS = ("synth-balanced", "synth-unbalanced", "glove")
 MADE = {"synth-balanced": synth_balanced, "synth-unbalanced": synth_unbalanced}
@@ -54,6 +55,8 @@ PAPER_LATENCY = {
 PAPER_NAMES = ("NumPy exact", "faiss top-1000", "2ls", "hierarchical", "s-2ls", "sd-2ls, full covariances")
 """What the paper calls exact, top-k (by faiss IVFFlat), 2LS, hierarchical, S-2LS and SD-2LS, by our names."""
 PAPER_CLUSTERS = 1024
+PAPER_ITEMS = {"synth-balanced": 1_000_000, "synth-unbalanced": 1_000_000, "glove": 341_479}
+"""Its figures are shown beside ours where these are for as many items (of GloVe: for all that we have)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class Bench:
 
     name: str
     items: int
+    queries: int
     kl: dict[tuple[str, float], tuple[float, float]]
     milliseconds: dict[str, float]
     """Median over the queries and temperatures."""
@@ -100,31 +104,39 @@ def run_bench(
     queries: int = 1000,
     timed: int = 300,
     clusters: int = 1024,
+    held_out: bool = False,
     threads: int = 1,
     progress: bool = False,
     items: int | None = None,
 ) -> Iterator[Bench]:
-    """Measure each set in turn.  items: of the synthetic sets, a million when None."""
+    """Measure each set in turn.
+
+    - `held_out`: the queries are taken out of the items first, so that no query is an item too.
+    - `timed`: queries whose latency is taken; 0 for none.
+    - `items`: of the synthetic sets, a million when None.
+    """
     for name in sets:
         data = MADE[name](items) if items is not None and name in MADE else open_dataset(name)
         rows = np.random.default_rng(1).choice(len(data.vectors), size=min(queries, len(data.vectors)), replace=False)
+        asked = np.ascontiguousarray(data.vectors[rows])
+        vectors = np.delete(data.vectors, rows, axis=0) if held_out else data.vectors
         with reporting(progress) as report:
-            built = _build(data, clusters, threads, report is not None)
-            yield _measure(name, built, np.ascontiguousarray(data.vectors[rows]), timed, threads, report)
+            built = _build(vectors, clusters, threads, report is not None)
+            yield _measure(name, built, asked, timed, threads, report)
 
 
-def _build(data: Dataset, clusters: int, threads: int, progress: bool) -> _Built:
+def _build(vectors: Floats, clusters: int, threads: int, progress: bool) -> _Built:
     options: dict[str, Any] = {"clusters": clusters, "threads": threads, "progress": progress}
-    usual = build(data.vectors, codes=True, **options)
-    full = build(data.vectors, dispersion="full", **options)
-    tree = build(data.vectors, tree=True, threads=threads, progress=progress)
-    d = data.vectors.shape[1]
+    usual = build(vectors, codes=True, **options)
+    full = build(vectors, dispersion="full", **options)
+    tree = build(vectors, tree=True, threads=threads, progress=progress)
+    d = vectors.shape[1]
     search = faiss.IndexIVFFlat(faiss.IndexFlatIP(d), d, clusters, faiss.METRIC_INNER_PRODUCT)
     search.cp.min_points_per_centroid = 1
-    search.train(data.vectors[: 256 * clusters])
-    search.add(data.vectors)
+    search.train(vectors[: 256 * clusters])
+    search.add(vectors)
     search.nprobe = min(SEARCH_PROBES, clusters)
-    return _Built(data.vectors, full, usual, tree, search)
+    return _Built(vectors, full, usual, tree, search)
 
 
 def _measure(name: str, built: _Built, queries: Floats, timed: int, threads: int, report: Report | None) -> Bench:
@@ -143,13 +155,13 @@ def _measure(name: str, built: _Built, queries: Floats, timed: int, threads: int
         kl["top-k", heat], kl["faiss top-1000", heat] = _truncated(
             built, queries, truths["usual"], place, heat, threads
         )
-    milliseconds = _time(built, queries[:timed], report)
+    milliseconds = _time(built, queries[:timed], report) if timed else {}
     k = round(len(built.vectors) ** 0.5)
     few = queries[:100]
     best = built.usual.top_k(few, k, threads=threads).ids
     head = built.search.search(few, k)[1]
     recall = float(np.mean([len(np.intersect1d(a, b)) / k for a, b in zip(best, head, strict=True)]))
-    return Bench(name, len(built.vectors), kl, milliseconds, recall)
+    return Bench(name, len(built.vectors), len(queries), kl, milliseconds, recall)
 
 
 def _mean(values: Doubles) -> tuple[float, float]:
@@ -189,7 +201,7 @@ def _time(built: _Built, queries: Floats, report: Report | None) -> dict[str, fl
     draws["Gumbel-max, faiss head"] = GumbelMax(built.vectors, built.search).draw
     for label, (kind, law) in LAWS.items():
         draws[label] = _ours(getattr(built, kind), law)
-    # Every query at one of the temperatures, so that latencies are means over them.
+    # Every query at one of the temperatures, so that medians are over all of them.
     heats = rng.permutation(np.resize(TEMPERATURES, len(queries)))
     pairs = list(zip(queries, heats.tolist(), strict=True))
     functions = {label: (lambda pair, draw=draw: draw(*pair)) for label, draw in draws.items()}
@@ -209,52 +221,51 @@ def _ours(index: Index, law: Contestant) -> Draw:
     return lambda query, heat: index.sample(query, temperature=heat, threads=1, **law.options)
 
 
-def kl_table(found: Sequence[Bench], queries: int, clusters: int) -> Table:
-    """Table 1 of the paper, with its own figures after the stroke."""
+def kl_table(found: Sequence[Bench], clusters: int, *, held_out: bool = False) -> Table:
+    """Table 1 of the paper, with its own figures after the stroke where they are comparable."""
     columns, ours = PAPER_NAMES[1:], ("top-k", "sd-2ls, rank 8", "default")
-    rows = []
+    rows, compared = [], False
     for heat in TEMPERATURES:
         for bench in found:
-            theirs = PAPER_KL.get((bench.name, heat)) if clusters == PAPER_CLUSTERS else None
+            theirs = PAPER_KL[bench.name, heat] if _comparable(bench, clusters) else None
+            compared |= theirs is not None
             cells = [_pair(bench.kl[label, heat], theirs and theirs[place]) for place, label in enumerate(columns)]
-            rows.append([f"{heat:g}", bench.name, *cells, *(_pair(bench.kl[label, heat]) for label in ours)])
-    return Table(
-        f"KL(law || softmax), mean of {queries} queries drawn from the items ± half the 95 % interval, K = {clusters}; "
-        "after the stroke the paper's figure",
-        ["t", "set", *columns, "top-k, proven", *ours[1:]],
-        rows,
-    )
+            rows.append([f"{heat:g}", bench.name, *(_pair(bench.kl[label, heat]) for label in ours[::-1]), *cells])
+    kind = "held out" if held_out else "drawn from the items"
+    count = ", ".join(dict.fromkeys(str(bench.queries) for bench in found))
+    title = f"KL(law || softmax), mean of {count} queries {kind} ± half the 95 % interval, K = {clusters}"
+    named = {"hierarchical": "hierarchical, 1024 a leaf", "top-k": "top-k, proven"}
+    heads = ["t", "set", *(named.get(label, label) for label in (*ours[::-1], *columns))]
+    return Table(f"{title}; after the stroke the paper's figure" if compared else title, heads, rows)
+
+
+def _comparable(bench: Bench, clusters: int) -> bool:
+    """Whether the paper has figures for this set, or all but the few queries held out of it."""
+    wanted = PAPER_ITEMS.get(bench.name, 0)
+    return clusters == PAPER_CLUSTERS and wanted - bench.queries <= bench.items <= wanted
 
 
 def _pair(ours: tuple[float, float], theirs: float | None = None) -> str:
-    text = f"{_digits(ours[0])} ± {_digits(ours[1])}"
-    return text if theirs is None else f"{text} / {_digits(theirs)}"
-
-
-def _digits(value: float) -> str:
-    if value == 0 or 1e-3 <= value < 100:
-        return f"{value:.2g}" if value < 1 else f"{value:.3g}"
-    mantissa, _, power = f"{value:.1e}".partition("e")
-    return f"{mantissa}e{int(power)}"
+    text = f"{short(ours[0])} ± {short(ours[1])}"
+    return text if theirs is None else f"{text} / {short(theirs)}"
 
 
 def latency_table(found: Sequence[Bench], timed: int, clusters: int) -> Table:
     """Table 2 of the paper: milliseconds and speed-up over NumPy exact, with its own figures after the stroke."""
-    rows = []
+    rows, compared = [], False
     for label in found[0].milliseconds:
         row = ["top-k, proven" if label == "top-k" else label]
         for bench in found:
-            slowest = bench.milliseconds["NumPy exact"]
-            text = f"{bench.milliseconds[label]:.3g} ({slowest / bench.milliseconds[label]:,.1f}x)"
-            theirs = PAPER_LATENCY.get(bench.name) if clusters == PAPER_CLUSTERS else None
-            if theirs is not None and label in PAPER_NAMES:
-                place = PAPER_NAMES.index(label)
+            reference = bench.milliseconds["NumPy exact"]
+            text = f"{bench.milliseconds[label]:.3g} ({reference / bench.milliseconds[label]:,.1f}x)"
+            if _comparable(bench, clusters) and label in PAPER_NAMES:
+                theirs, place, compared = PAPER_LATENCY[bench.name], PAPER_NAMES.index(label), True
                 text += f" / {theirs[place]:.3g} ({theirs[0] / theirs[place]:.1f}x)"
             row.append(text)
         rows.append(row)
-    return Table(
+    title = (
         f"Milliseconds a draw (and speed-up over NumPy exact), median of {timed} queries at the three temperatures, "
-        f"one thread, taking turns, K = {clusters}; after the stroke the paper's figure",
-        ["method", *(f"{bench.name}, {bench.items:,} items" for bench in found)],
-        rows,
+        f"one thread, taking turns, K = {clusters}"
     )
+    heads = ["method", *(f"{bench.name}, {bench.items:,} items" for bench in found)]
+    return Table(f"{title}; after the stroke the paper's figure" if compared else title, heads, rows)

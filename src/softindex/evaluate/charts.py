@@ -35,7 +35,7 @@ STYLE = (
     + "}}.plot text{fill:var(--soft);font:12px system-ui,sans-serif}.plot .name{fill:var(--ink);font-size:13px}"
     ".plot .grid{stroke:var(--line);stroke-width:1}.plot .rule{stroke:var(--soft);stroke-width:1;stroke-dasharray:4 3}"
     + "".join(f".plot .s{place}{{stroke:var(--c{place});fill:var(--c{place})}}" for place in range(len(COLOURS)))
-    + ".plot path.curve{fill:none;stroke-width:1.6}.plot .dots{stroke:none;fill-opacity:.45}"
+    + ".plot path.curve{fill:none;stroke-width:1.6}"
 )
 MARKS = (
     "M0-4A4 4 0 1 1 0 4A4 4 0 1 1 0-4Z",
@@ -96,15 +96,17 @@ class Axis:
         return [(10.0**power, f"10{str(power).translate(SUPERSCRIPTS)}") for power in powers]
 
     @classmethod
-    def around(cls, name: str, values: Doubles, *, log: bool = False, floor: float = 0.0) -> Axis:
+    def around(cls, name: str, values: Doubles, *, log: bool = False) -> Axis:
         """An axis on which all these values lie, with a little room."""
-        found = values[np.isfinite(values) & (values > floor)] if log else values[np.isfinite(values)]
+        found = values[np.isfinite(values) & (values > 0)] if log else values[np.isfinite(values)]
         if not len(found):
             return cls(name, 0.1, 1.0, log) if log else cls(name, 0.0, 1.0)
         low, high = float(found.min()), float(found.max())
         if log:
             return cls(name, low / 1.4, high * 1.4, True)
-        room = 0.05 * (high - low) or 0.5
+        room = 0.05 * (high - low)
+        # Equal values, or nearly so next to their size, still need an axis around them.
+        room = room if room > 1e-6 * max(abs(low), abs(high)) else max(0.5, 0.01 * abs(high))
         return cls(name, low - room, high + room)
 
 
@@ -128,7 +130,7 @@ def plot(series: Sequence[Series], x: Axis, y: Axis, *, title: str, text: str, r
             dots = "".join(f"M{a:.1f} {b:.1f}h0" for a, b in zip(across, down, strict=True))
             parts.append(
                 f'<path class="s{one.style}" d="{dots}" fill="none" stroke-width="3.2" stroke-linecap="round" '
-                'stroke-opacity=".45"/>'
+                'stroke-opacity=".6"/>'
             )
             continue
         if one.joined:

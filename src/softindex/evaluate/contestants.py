@@ -32,14 +32,20 @@ class Contestant:
             return self.method
         if self.probes is None:
             return "sd-2ls (default)" if self == DEFAULT else f"{self.method}, adaptive"
-        return f"{self.method}, published" if self.probes == 0 else f"{self.method}, {self.probes} probes"
+        return f"{self.method}, published" if self.probes == 0 else f"{self.method}, {self._counted}"
 
     @property
     def phrase(self) -> str:
         """The name in a sentence."""
         if not self.estimates:
             return self.method
-        return f"{self.method} with {'adaptive' if self.probes is None else self.probes or 'no'} probes"
+        return f"{self.method} with {self._counted}"
+
+    @property
+    def _counted(self) -> str:
+        if self.probes == 1:
+            return "1 probe"
+        return f"{'adaptive' if self.probes is None else self.probes or 'no'} probes"
 
     @property
     def spec(self) -> str:
@@ -93,8 +99,13 @@ def _parse(name: Any) -> Contestant:
         return name
     if isinstance(name, str):
         method, colon, probes = name.partition(":")
-        if method in METHODS and (not colon or probes.isdecimal()):
-            return Contestant(method, int(probes) if colon else None)
+        if method in METHODS and not colon:
+            return Contestant(method)
+        found = Contestant(method, int(probes)) if probes.isdecimal() and len(probes) < 20 else None
+        if found is not None and found.estimates:
+            return found
+        if method in METHODS and found is not None:
+            raise MethodError(f"{method} takes no probes in an audit; write {method} alone.")
     raise MethodError(
         f"there is no method {show(name)}; use one of {', '.join(METHODS)}, with a colon and a number of probes if "
         "you like, as in sd-2ls:16."

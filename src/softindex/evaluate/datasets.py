@@ -54,7 +54,11 @@ def synth_unbalanced(n: int = 1_000_000, *, d: int = 100, groups: int = 1024, se
 
 
 def _synth(name: str, n: int, d: int, groups: int, seed: int, *, balanced: bool) -> Dataset:
-    vectors = np.empty((check_count(n, "n"), check_count(d, "d")), np.float32)
+    shape = check_count(n, "n"), check_count(d, "d")
+    try:
+        vectors = np.empty(shape, np.float32)
+    except (MemoryError, ValueError) as error:
+        raise InputError(f"{n} vectors of {d} numbers do not fit into memory; ask for fewer.") from error
     fill_synth(vectors, balanced=balanced, groups=groups, seed=seed)
     source = f"made up as by Bendada and Salha-Galvan (2026), {groups} groups, seed {seed}; no licence needed"
     return Dataset(name, vectors, None, None, source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from softindex.records import Doubles
 __all__ = ["Distances", "between", "mean_interval", "median_interval"]
 
 RESAMPLES = 1000
+BLOCK_VALUES = 1 << 21
 CONFIDENCE = 0.95
 
 
@@ -41,24 +43,55 @@ def between(law: Doubles, truth: Doubles) -> Distances:
         ratio = np.where(held, log_p - log_s, 0.0)
         kl = np.where(p > 0, p * ratio, 0.0).sum(axis=1)
         reverse = np.where(s > 0, -s * ratio, 0.0).sum(axis=1)
-        chi_square = np.where(s > 0, s * np.expm1(ratio) ** 2, 0.0).sum(axis=1)
+        small = np.where(s > 0, s * np.expm1(ratio) ** 2, 0.0).sum(axis=1)
+        # The same as a sum of p^2 / s, where ratios are too large for exp or s too small to be told from 0.
+        large = np.logaddexp.reduce(np.where(held, log_p + ratio, -np.inf), axis=1)
+        spread = np.where(
+            large < 1.0,
+            np.sqrt(small),
+            np.sqrt(np.expm1(np.minimum(large, 709.0))) * np.exp(np.maximum(large - 709.0, 0.0) / 2),
+        )
     # Rounding may leave a divergence of equal laws just below zero.
-    return Distances(np.maximum(kl, 0), np.maximum(reverse, 0), np.abs(p - s).sum(axis=1) / 2, np.sqrt(chi_square))
+    return Distances(np.maximum(kl, 0), np.maximum(reverse, 0), np.abs(p - s).sum(axis=1) / 2, spread)
 
 
 def mean_interval(values: Doubles) -> tuple[float, float, float]:
-    """The mean of values (b,) and the ends of its 95 % interval, by resampling; all infinite if a value is."""
+    """The mean of values (b,) and the ends of its 95 % interval, by resampling; all infinite if a value is.
+
+    Where a few values carry the mean it is too short, as any interval would be that has not seen the others like them.
+    """
     if not np.isfinite(values).all():
         return np.inf, np.inf, np.inf
-    rng = np.random.default_rng(0)
-    weights = rng.multinomial(len(values), np.full(len(values), 1 / len(values)), size=RESAMPLES) / len(values)
-    return float(values.mean()), *_ends(weights @ values)
+    count, mean = len(values), float(values.mean())
+    rng, chances = np.random.default_rng(0), np.full(count, 1 / count)
+    # Some at a time: there may be a million values.
+    step = max(1, BLOCK_VALUES // count)
+    means = [
+        rng.multinomial(count, chances, size=min(step, RESAMPLES - begin)) @ values / count
+        for begin in range(0, RESAMPLES, step)
+    ]
+    low, high = _ends(np.concatenate(means))
+    # Resampling few values understates their spread, as it does not know how far their variance is off.
+    wider = _student(count) if count > 1 else 1.0
+    return (
+        mean,
+        max(float(values.min()), mean + (low - mean) * wider),
+        min(float(values.max()), mean + (high - mean) * wider),
+    )
 
 
 def median_interval(values: Doubles) -> tuple[float, float, float]:
     """The median of values (b,) and the ends of its 95 % interval, by resampling."""
     picked = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
     return float(np.median(values)), *_ends(np.median(values[picked], axis=1))
+
+
+def _student(count: int) -> float:
+    """How many times wider than a resampled interval one by Student's t is, by the expansion of its quantile."""
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    freedom = count - 1
+    quantile = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    return float(quantile / z * np.sqrt(count / freedom))
 
 
 def _ends(resampled: Doubles) -> tuple[float, float]:

@@ -28,7 +28,7 @@ class Figures:
     variances: Doubles
     """(k,) variance of the scores inside each cluster, averaged over the queries."""
     ratios: dict[str, Doubles]
-    """By label: (k,) probability of the cluster under the law over that under the softmax, a mean over the queries."""
+    """By label: (k,) mean probability of the cluster under the law over that under the softmax; 1 where it is empty."""
     similarity: Doubles
     """(m,) score of some items for the first query."""
     softmax: Doubles
@@ -64,8 +64,9 @@ def _ratios(index: Index, queries: Floats, truth: Doubles, law: Contestant, heat
     log_p, log_s = law_masses(index, queries, law, heat, threads)[0], truth
     log_p = log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)
     log_s = log_s - np.logaddexp.reduce(log_s, axis=1, keepdims=True)
-    held = np.isfinite(log_s)
-    return np.asarray(np.exp(np.where(held, log_p - np.where(held, log_s, 0.0), -np.inf)).mean(axis=0))
+    p, s = np.exp(log_p).mean(axis=0), np.exp(log_s).mean(axis=0)
+    # A mean of ratios would hang on clusters that some query all but rules out.
+    return np.where(s > 0, p / np.where(s > 0, s, 1.0), 1.0)
 
 
 def _choose_items(index: Index, query: Floats) -> tuple[Integers, Doubles]:

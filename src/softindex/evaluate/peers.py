@@ -18,8 +18,6 @@ __all__ = ["FaissTopK", "GumbelMax", "NumpyExact", "NumpyTwoLevel", "covariances
 class NumpyExact:
     """One BLAS matrix-vector product, the exponentials in place, a cumulative sum, a binary search."""
 
-    name = "NumPy exact"
-
     def __init__(self, vectors: Floats) -> None:
         self.vectors = vectors
         self.rng = np.random.default_rng(0)
@@ -84,11 +82,6 @@ class FaissTopK:
         place = int(cumulative.searchsorted(self.rng.random() * cumulative[-1], side="right"))
         return int(rows[0][place]), float(logits[place] - np.log(cumulative[-1]))
 
-    def found(self, query: Floats) -> Integers:
-        """The row numbers that the search finds."""
-        rows = self.index.search(query[None], self.k)[1][0]
-        return np.asarray(rows[rows >= 0])
-
 
 class GumbelMax:
     """Gumbel-max with a head found by search and a tail drawn lazily (Mussmann, Levy and Ermon, 2017).
@@ -137,10 +130,12 @@ def torch_draw(vectors: Floats) -> Callable[[Floats, float], int]:
     """A draw by torch.multinomial from the full softmax, on one thread; ImportError without torch."""
     # By its name only: nothing of ours needs torch, and the import contract forbids it.
     torch: Any = importlib.import_module("torch")
-    torch.set_num_threads(1)
-    items = torch.from_numpy(vectors)
+    # A memory-mapped file is read-only, which torch does not like.
+    items = torch.from_numpy(np.require(vectors, requirements="W"))
 
     def draw(query: Floats, temperature: float) -> int:
+        if torch.get_num_threads() != 1:
+            torch.set_num_threads(1)
         logits = items @ torch.from_numpy(query)
         return int(torch.multinomial(torch.softmax(logits / temperature, dim=0), 1))
 

@@ -10,12 +10,13 @@ import numpy as np
 
 from softindex.evaluate.charts import STYLE, Axis, Series, figure, histogram, legend, plot
 from softindex.evaluate.contestants import DEFAULT
+from softindex.evaluate.numbers import short
 from softindex.records import Doubles
 
 if TYPE_CHECKING:
     from softindex.evaluate.audit import Audit, Measured, Row
 
-__all__ = ["pareto_figure", "render", "short"]
+__all__ = ["pareto_figure", "render"]
 
 FAMILIES = {
     "sd-2ls": 0,
@@ -46,10 +47,10 @@ figcaption{font-size:.9rem;color:var(--soft)}figcaption b{color:var(--ink)}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1rem;max-width:none;font-size:.9rem}
 .key{display:inline-flex;gap:.35rem;align-items:center}
 .scroll{overflow-x:auto;margin:.5rem 0}
-table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums}
-th,td{padding:.25rem .5rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
+table{border-collapse:collapse;font-size:.82rem;font-variant-numeric:tabular-nums}
+th,td{padding:.25rem .4rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
 th:first-child,td:first-child{text-align:left;position:sticky;left:0;background:var(--page)}
-td small{display:block;line-height:1.1}tr.best td{font-weight:600}tr.best td small{font-weight:400}
+td small{display:block;line-height:1.1}tr.chosen td{font-weight:600}tr.chosen td small{font-weight:400}
 caption{text-align:left;padding:.3rem 0}dt{font-weight:600}dd{margin:0 0 .5rem}dl{max-width:46rem}
 .facts{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;font-size:.9rem}.facts dd{margin:0}
 """
@@ -90,8 +91,8 @@ def pareto_figure(audit: Audit) -> str:
 def _pareto(audit: Audit) -> Iterable[str]:
     yield "<h2>What an error costs to avoid</h2>"
     yield (
-        "<p>Each mark is a method: down is closer to the softmax, left is faster. A line joins the same "
-        "method with 0, 4, 16 and 64 probes; a mark off the line has adaptive ones.</p>"
+        "<p>Each mark is a method: down is closer to the softmax, left is faster. A line joins one method with several "
+        "numbers of probes, more of them to the right; its mark off the line has adaptive ones.</p>"
     )
     yield legend(_pareto_labels(audit))
     x, y = _pareto_axes(audit)
@@ -176,9 +177,9 @@ def _ratios(audit: Audit) -> Iterable[str]:
     y = Axis.around("law / softmax", np.clip(everything, 1e-3, 1e3), log=True)
     yield f"<h2>Where the error comes from, at temperature {shown.temperature:g}</h2>"
     yield (
-        "<p>Each dot is a cluster: how often the law goes there, over how often the softmax does, averaged over the "
-        "queries. On the dashed line there is no bias. Laws that ignore sizes visit large clusters too seldom; laws "
-        "that ignore the spread of scores inside a cluster do so with varied ones.</p>"
+        "<p>Each dot is a cluster: how often the law goes there over how often the softmax does, both averaged over "
+        "the queries. On the dashed line there is no bias. Laws that ignore sizes visit large clusters too seldom; "
+        "laws that ignore the spread of scores inside a cluster do so with varied ones.</p>"
     )
     for name, values in (("items in the cluster", sizes), ("variance of the scores in the cluster", shown.variances)):
         positive = values[chosen][values[chosen] > 0]
@@ -186,50 +187,51 @@ def _ratios(audit: Audit) -> Iterable[str]:
         yield f"<h3>Against the {name}</h3>"
         yield _panels(
             (
-                f"<b>{escape(label)}</b>: {_bias(ratio[chosen])}",
+                f"<b>{escape(label)}</b>: {_bias(ratio[chosen], 'clusters')}",
                 _ratio_panel(label, values[chosen], ratio[chosen], x, y),
             )
             for label, ratio in shown.ratios.items()
         )
 
 
-def _bias(ratio: Doubles) -> str:
+def _bias(ratio: Doubles, things: str) -> str:
     low, high = np.quantile(ratio, [0.05, 0.95])
-    return f"nine clusters in ten between {low:.3g} and {high:.3g}"
+    return f"nine {things} in ten between {low:.3g} and {high:.3g}"
 
 
 def _ratio_panel(label: str, values: Doubles, ratio: Doubles, x: Axis, y: Axis) -> str:
-    style = STAR if label == DEFAULT.label else FAMILIES[label.partition(",")[0]]
-    dots = Series(label, values, ratio, style, small=True)
-    return plot([dots], x, y, title=f"Sampling ratio of {label} against the {x.name}", text=_bias(ratio), rule=1.0)
+    dots = Series(label, values, ratio, _style(label), small=True)
+    return plot(
+        [dots], x, y, title=f"Sampling ratio of {label} against the {x.name}", text=_bias(ratio, "clusters"), rule=1.0
+    )
 
 
 def _items(audit: Audit) -> Iterable[str]:
-    """Figure 3 of the paper."""
+    """Figure 3 of the paper, seen closer: its two probabilities as a ratio, as they span many powers of ten."""
     shown = audit.figures
     yield f"<h2>One query, item by item, at temperature {shown.temperature:g}</h2>"
     yield (
-        "<p>Each dot is an item: its probability under the law, against its score for the first query. The grey line "
-        "is the softmax. Dots off the line are items that the law prefers, or neglects, for their cluster's sake.</p>"
+        "<p>Each dot is an item: its probability under the law over that under the softmax, against the latter, for "
+        "one of the queries. On the dashed line the law is right. A band is a law that prefers items for the cluster "
+        "they are in.</p>"
     )
-    logs = {label: found / np.log(10) for label, found in shown.log_prob.items()}
-    everything = np.concatenate([shown.softmax / np.log(10), *logs.values()])
-    x = Axis.around("score", shown.similarity)
-    y = Axis.around("log₁₀ probability", everything[np.isfinite(everything)])
-    order = np.argsort(shown.similarity)
-    line = Series("softmax", shown.similarity[order], shown.softmax[order] / np.log(10), FAMILIES["exact"], small=True)
+    ratios = {label: np.exp(np.clip(found - shown.softmax, -50, 50)) for label, found in shown.log_prob.items()}
+    x = Axis.around("log-probability under the softmax", shown.softmax)
+    y = Axis.around("law / softmax", np.clip(np.concatenate(list(ratios.values())), 1e-3, 1e3), log=True)
     yield _panels(
-        (f"<b>{escape(label)}</b>", _item_panel(label, found, shown.similarity, line, x, y))
-        for label, found in logs.items()
+        (f"<b>{escape(label)}</b>: {_bias(ratio, 'items')}", _item_panel(label, shown.softmax, ratio, x, y))
+        for label, ratio in ratios.items()
     )
 
 
-def _item_panel(label: str, found: Doubles, similarity: Doubles, line: Series, x: Axis, y: Axis) -> str:
-    style = STAR if label == DEFAULT.label else FAMILIES[label.partition(",")[0]]
-    away = np.abs(found - line.y[np.argsort(np.argsort(similarity))])
-    text = f"nine items in ten within a factor of {short(float(10 ** np.quantile(away, 0.9)))} of the softmax"
-    dots = Series(label, similarity, found, style, small=True)
-    return plot([line, dots], x, y, title=f"Probability of items under {label} against their score", text=text)
+def _item_panel(label: str, softmax: Doubles, ratio: Doubles, x: Axis, y: Axis) -> str:
+    dots = Series(label, softmax, ratio, _style(label), small=True)
+    title = f"Probability of items under {label} over that under the softmax"
+    return plot([dots], x, y, title=title, text=_bias(ratio, "items"), rule=1.0)
+
+
+def _style(label: str) -> int:
+    return STAR if label == DEFAULT.label else FAMILIES[label.partition(",")[0]]
 
 
 def _sizes(audit: Audit) -> Iterable[str]:
@@ -263,17 +265,18 @@ HEADS = (
 
 def _tables(audit: Audit) -> Iterable[str]:
     yield "<h2>All figures</h2>"
-    yield '<p class="soft">Means over the queries, latencies medians; below each its 95 % interval.</p>'
+    note = "Means over the queries, latencies medians; below each its 95 % interval. Bold: recommended."
+    yield f'<p class="soft">{note}</p>'
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in HEADS)
     for heat in audit.temperatures:
-        body = "".join(_table_row(row) for row in audit.at(heat))
+        body = "".join(_table_row(row, row.method == audit.recommended) for row in audit.at(heat))
         yield (
             f'<div class="scroll"><table><caption>Temperature {heat:g}</caption><thead><tr>{head}</tr></thead>'
             f"<tbody>{body}</tbody></table></div>"
         )
 
 
-def _table_row(row: Row) -> str:
+def _table_row(row: Row, chosen: bool) -> str:
     cells = [
         "0, proven" if row.proven else _cell(row.kl),
         "0, proven" if row.proven else _cell(row.reverse_kl),
@@ -286,7 +289,7 @@ def _table_row(row: Row) -> str:
         f"{row.items_scored:,.0f}",
         f"{row.memory / 1e6:,.1f} MB",
     ]
-    emphasis = ' class="best"' if row.method == DEFAULT.spec else ""
+    emphasis = ' class="chosen"' if chosen else ""
     return f"<tr{emphasis}><td>{escape(row.label)}</td>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
@@ -296,24 +299,12 @@ def _cell(measured: Measured) -> str:
     return f"{short(measured.value)}<small>{short(measured.low)} – {short(measured.high)}</small>"
 
 
-def short(value: float) -> str:
-    """A number in few characters: two digits, and a power of ten where that is shorter."""
-    if value == 0 or not np.isfinite(value):
-        return "0" if value == 0 else "∞"
-    if 0.01 <= abs(value) < 10:
-        return f"{value:.2g}"
-    if 10 <= abs(value) < 1e6:
-        return f"{value:,.0f}"
-    mantissa, _, power = f"{value:.1e}".partition("e")
-    return f"{mantissa}e{int(power)}"
-
-
 def _reading() -> Iterable[str]:
     yield "<h2>How to read it</h2><dl>"
     for term, meaning in (
         (
             "law",
-            "What a method draws from. Inside a cluster every law is the softmax; they differ in how often they go in.",
+            "What a method draws from. Inside a cluster all but top-k are the softmax of its items.",
         ),
         (
             "KL(law ‖ softmax)",

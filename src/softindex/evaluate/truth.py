@@ -16,6 +16,9 @@ __all__ = ["Truth", "find_truth"]
 
 BLOCK_SCORES = 1 << 20
 """Scores computed at a time by a thread: 8 MB, and as much again for their exponentials."""
+BLOCK_VALUES = 1 << 21
+"""Numbers of items that are widened to float64 at a time."""
+MOST_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,9 @@ def find_truth(
     b, k = len(queries), len(contents.offsets) - 1
     log_masses = np.full((len(temperatures), k, b), -np.inf)
     counts, means, squares = np.zeros((k, 1)), np.zeros((k, b)), np.zeros((k, b))
-    rows = max(1, BLOCK_SCORES // b)
+    rows = max(1, min(BLOCK_SCORES // b, BLOCK_VALUES // contents.vectors.shape[1]))
+    # Each thread holds blocks of its own.
+    threads = min(threads, MOST_THREADS)
     begins = range(0, len(contents.vectors), rows)
     wide = np.ascontiguousarray(queries.T, np.float64)
 

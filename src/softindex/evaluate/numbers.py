@@ -1,0 +1,33 @@
+"""How measured numbers are written, in tables, plots and sentences."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["power", "short"]
+
+
+def short(value: float) -> str:
+    """Two digits, in plain writing from 0.01 to a million and with a power of ten elsewhere."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else "∞"
+    size = abs(value)
+    if 10 <= size < 999_999.5:
+        return f"{value:,.0f}"
+    if 0.00995 <= size < 10:
+        places = 1 if size >= 0.995 else 2 if size >= 0.0995 else 3
+        return f"{value:.{places}f}"
+    return power(value, 2)
+
+
+def power(value: float, digits: int, *, up: bool = False) -> str:
+    """So many digits and a power of ten, as in 8e-4; up: no less than the value."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else "∞"
+    exponent = math.floor(math.log10(abs(value)))
+    scaled = value / 10.0**exponent * 10 ** (digits - 1)
+    whole = math.ceil(scaled - 1e-9) if up else round(scaled)
+    if whole >= 10**digits:
+        whole, exponent = whole // 10, exponent + 1
+    text = str(whole)
+    return f"{text[0]}{'.' + text[1:] if digits > 1 else ''}e{exponent}"
