@@ -12,11 +12,12 @@ SECTIONS = {
     "defaults": "defaults:run",
     "threads": "draws:run_threads",
     "build": "build:run",
+    "adaptive": "adaptive:run",
     "audit": "audit:run",
     "growth": "growth:run",
     "large": "large:run",
 }
-ONE_THREAD = ("draws", "fidelity", "defaults", "threads")
+ONE_THREAD = ("adaptive", "draws", "fidelity", "defaults", "threads")
 """Here the peers' BLAS must run on one thread as ours does; elsewhere everybody may use all cores."""
 
 

@@ -9,7 +9,8 @@ namespace {
 #define SOFTINDEX_TABLE(target)                                                                                    \
   {#target,          target::scan,  target::scan_group,   target::scan_int8, target::scan_int16,                    \
    target::largest,  target::weigh, target::weigh_masses, target::pick,      target::outer_product,                 \
-   target::square_sums, target::decode}
+   target::square_sums, target::decode, target::screen,   target::screen_nibbles, \
+   target::double_dot, target::pull}
 
 struct Candidate {
   Kernels kernels;

@@ -41,6 +41,11 @@ struct Total {
   double log_total;
 };
 
+// What is known of each row after some pulls: see pull.cpp.
+struct Pulled {
+  double *sums, *first, *second, *third, *noise;
+};
+
 struct Kernels {
   const char* name;
   void (*scan)(Rows rows, const float* query, float* dots);
@@ -55,6 +60,12 @@ struct Kernels {
   void (*outer_product)(const float* query, int64_t d, float* packed);
   void (*square_sums)(const int32_t* dots, const float* scales, int64_t count, int64_t rank, double* sums);
   void (*decode)(const int32_t* dots, const float* scales, int64_t count, double base, double step, float* scores);
+  void (*screen)(Matrix<int8_t> rows, const int16_t* queries, int64_t count, int64_t* dots, int64_t stride);
+  void (*screen_nibbles)(const uint8_t* rows, int64_t n, int64_t chunks, const int8_t* queries, int64_t count,
+                         int64_t* dots, int64_t stride);
+  double (*double_dot)(const float* row, const double* query, int64_t d);
+  void (*pull)(const float* blocks, int64_t n, const int64_t* which, const float* queries, const double* scales,
+               const double* weights, int64_t rounds, const int64_t* arms, int64_t count, Pulled pulled);
 };
 
 #define SOFTINDEX_DECLARE(target)                                                                                  \
@@ -71,6 +82,12 @@ struct Kernels {
   void outer_product(const float* query, int64_t d, float* packed);                                                \
   void square_sums(const int32_t* dots, const float* scales, int64_t count, int64_t rank, double* sums);           \
   void decode(const int32_t* dots, const float* scales, int64_t count, double base, double step, float* scores);   \
+  void screen(Matrix<int8_t> rows, const int16_t* queries, int64_t count, int64_t* dots, int64_t stride);          \
+  void screen_nibbles(const uint8_t* rows, int64_t n, int64_t chunks, const int8_t* queries, int64_t count,        \
+                      int64_t* dots, int64_t stride);                                                              \
+  double double_dot(const float* row, const double* query, int64_t d);                                             \
+  void pull(const float* blocks, int64_t n, const int64_t* which, const float* queries, const double* scales,      \
+            const double* weights, int64_t rounds, const int64_t* arms, int64_t count, Pulled pulled);             \
   }
 
 SOFTINDEX_DECLARE(baseline)

@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "arrays.h"
 #include "engine.h"
 #include "hash.h"
 #include "masses.h"
@@ -24,32 +25,10 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace softindex {
+
+void bind_adaptive(nb::module_& m);
+
 namespace {
-
-template <class T, int dimensions>
-using In = nb::ndarray<const T, nb::numpy, nb::ndim<dimensions>, nb::c_contig, nb::device::cpu>;
-template <class T, int dimensions>
-using Out = nb::ndarray<T, nb::numpy, nb::ndim<dimensions>, nb::c_contig, nb::device::cpu>;
-
-void expect(bool holds, const char* what) {
-  if (!holds) throw std::invalid_argument(what);
-}
-
-constexpr const char* unfit = "the result arrays do not fit the queries";
-
-// Whether an array has this shape.
-template <class Array, class... Lengths>
-bool fits(const Array& array, Lengths... lengths) {
-  if (array.ndim() != sizeof...(lengths)) return false;
-  size_t axis = 0;
-  return ((array.shape(axis++) == (size_t)lengths) && ...);
-}
-
-const Kernels& kernels_named(const std::string& name) {
-  const Kernels* kernels = find_kernels(name.c_str());
-  if (kernels == nullptr) throw std::invalid_argument("this CPU has no kernels named " + name);
-  return *kernels;
-}
 
 template <class Array>
 auto pointer(const std::optional<Array>& array) -> decltype(array->data()) {
@@ -540,6 +519,7 @@ NB_MODULE(_native, m) {
       .def("top_k", &BoundEngine::top_k, "queries"_a, "temperature"_a, "probes"_a, "threads"_a, "positions"_a,
            "scores"_a, "scored"_a);
   bind_kernels(m);
+  bind_adaptive(m);
   m.def("philox", [](uint64_t key, uint64_t low, uint64_t high) {
     const PhiloxBlock block = philox(key, low, high);
     return std::vector<uint32_t>(block.word, block.word + 4);

@@ -17,7 +17,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = [
     "README.md",
-    *(f"docs/{name}.md" for name in ("index", "quickstart", "guide-sampling", "choosing-a-method", "reading-an-audit")),
+    *(
+        f"docs/{name}.md"
+        for name in ("index", "quickstart", "guide-sampling", "choosing-a-method", "reading-an-audit", "guide-adaptive")
+    ),
 ]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 DECIMAL = re.compile(r"-?\d+\.(\d+)")

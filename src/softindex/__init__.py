@@ -2,6 +2,7 @@
 
 from importlib.metadata import version as _version
 
+from softindex.adaptive import AdaptiveSoftmax, SoftTopK
 from softindex.errors import (
     CorruptIndexError,
     FormatVersionError,
@@ -18,6 +19,7 @@ from softindex.index import Index, build, load
 from softindex.records import Draws, Estimate, TopK
 
 __all__ = [
+    "AdaptiveSoftmax",
     "CorruptIndexError",
     "Draws",
     "Estimate",
@@ -28,6 +30,7 @@ __all__ = [
     "MissingDependencyError",
     "NotAnIndexError",
     "SaveError",
+    "SoftTopK",
     "SoftindexError",
     "StorageError",
     "TopK",

@@ -6,14 +6,40 @@ import os
 
 from softindex.kernels import _native
 
-__all__ = ["Engine", "NativeLaw", "NativeRestriction", "hash_strings", "preferred_target", "rounding", "targets"]
+__all__ = [
+    "LANES",
+    "Engine",
+    "NativeLaw",
+    "NativeRestriction",
+    "double_dots",
+    "hash_bytes",
+    "hash_strings",
+    "padded",
+    "preferred_target",
+    "pull",
+    "rounding",
+    "screen",
+    "screen_nibbles",
+    "targets",
+]
 
 Engine = _native.Engine
 NativeLaw = _native.Law
 NativeRestriction = _native.Restriction
+LANES = _native.LANES
+double_dots = _native.double_dots
+hash_bytes = _native.hash_bytes
 hash_strings = _native.hash_strings
+pull = _native.pull
+screen = _native.screen
+screen_nibbles = _native.screen_nibbles
 rounding = _native.rounding
 targets = _native.targets
+
+
+def padded(d: int) -> int:
+    """d rounded up to whole lanes: what the kernels want a query to be padded to."""
+    return -(-d // LANES) * LANES
 
 
 def preferred_target() -> str:

@@ -223,6 +223,37 @@ def decode(
     scores: NDArray[np.float32],
     target: str = "",
 ) -> None: ...
+def screen(
+    codes: NDArray[np.int8],
+    queries: NDArray[np.int16],
+    dots: NDArray[np.int64],
+    threads: int,
+    target: str = "",
+) -> None: ...
+def screen_nibbles(
+    codes: NDArray[np.uint8],
+    queries: NDArray[np.int8],
+    dots: NDArray[np.int64],
+    threads: int,
+    target: str = "",
+) -> None: ...
+def double_dots(
+    rows: NDArray[np.float32],
+    which: NDArray[np.int64],
+    query: NDArray[np.float64],
+    dots: NDArray[np.float64],
+    target: str = "",
+) -> None: ...
+def pull(
+    blocks: NDArray[np.float32],
+    which: NDArray[np.int64],
+    queries: NDArray[np.float32],
+    arms: NDArray[np.int64],
+    scales: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    state: NDArray[np.float64],
+    target: str = "",
+) -> None: ...
 def philox(key: int, low: int, high: int) -> list[int]: ...
 def uniforms(key: int, stream: int, draw: int) -> list[float]: ...
 def hash_bytes(data: bytes) -> int: ...

@@ -1,0 +1,90 @@
+"""Train the last layer of a digit classifier, and find its best class from a part of the multiplications.
+
+    python examples/mnist_head.py --data mnist.npz
+
+mnist.npz holds x_train, y_train, x_test and y_test.  Without --data digits are made up: blurred strokes, not MNIST.
+Features are 32 random filters of 5 x 5 on 28 x 28 pixels, 25,088 in all, as many as the published network has; the layer
+over them is trained by stochastic gradient descent.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from softindex import AdaptiveSoftmax
+
+SIDE, FILTERS, WINDOW = 28, 32, 5
+
+
+def load(path, rng):
+    """Images scaled to 0 .. 1 and labels, for training and for testing."""
+    if path is not None:
+        with np.load(path) as data:
+            parts = [data[name] for name in ("x_train", "y_train", "x_test", "y_test")]
+        return [part.reshape(-1, SIDE, SIDE) / np.float32(255) if part.ndim > 1 else part for part in parts]
+    strokes = rng.random((10, SIDE, SIDE), dtype=np.float32) > 0.85
+    labels = rng.integers(10, size=900)
+    images = np.clip(strokes[labels] * 0.8 + 0.25 * rng.standard_normal((900, SIDE, SIDE), dtype=np.float32), 0, 1)
+    images = images.astype(np.float32)
+    return images[:600], labels[:600], images[600:], labels[600:]
+
+
+def features(images, filters):
+    """(b, 25088): what the filters see around every pixel, where it is positive."""
+    edge = WINDOW // 2
+    wide = np.pad(images, ((0, 0), (edge, edge), (edge, edge)))
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (WINDOW, WINDOW), axis=(1, 2))
+    seen = windows.reshape(len(images), SIDE * SIDE, WINDOW * WINDOW) @ filters
+    return np.maximum(seen, 0).reshape(len(images), -1)
+
+
+def train(images, labels, filters, rng, epochs):
+    """The weights (10, d) of the layer, by gradient descent on the cross-entropy."""
+    weights = np.zeros((10, SIDE * SIDE * FILTERS), np.float32)
+    for epoch in range(epochs):
+        order = rng.permutation(len(images))
+        for start in range(0, len(order), 100):
+            rows = order[start : start + 100]
+            seen = features(images[rows], filters)
+            logits = seen @ weights.T
+            chances = np.exp(logits - logits.max(axis=1, keepdims=True))
+            chances /= chances.sum(axis=1, keepdims=True)
+            chances[np.arange(len(rows)), labels[rows]] -= 1
+            weights -= 0.003 / (1 + epoch) * chances.T @ seen / len(rows)
+    return weights
+
+
+def main():
+    """Train, and count how often and how cheaply the best class is found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="mnist.npz")
+    parser.add_argument("--images", type=int, default=10_000, help="images to train with")
+    parser.add_argument("--queries", type=int, default=1000, help="test images to classify")
+    parser.add_argument("--epochs", type=int, default=3)
+    options = parser.parse_args()
+    rng = np.random.default_rng(0)
+    train_images, train_labels, test_images, test_labels = load(options.data, rng)
+    filters = rng.standard_normal((WINDOW * WINDOW, FILTERS), dtype=np.float32) / WINDOW
+    weights = train(train_images[: options.images], train_labels[: options.images], filters, rng, options.epochs)
+    seen = features(test_images[: options.queries], filters)
+    labels = test_labels[: options.queries]
+    logits = seen.astype(np.float64) @ weights.T.astype(np.float64)
+    chances = np.exp(logits - logits.max(axis=1, keepdims=True))
+    chances /= chances.sum(axis=1, keepdims=True)
+    print(f"accuracy of the layer: {(logits.argmax(axis=1) == labels).mean():.1%} of {len(labels)} test images")
+    soft = AdaptiveSoftmax(weights)
+    for delta in (0.1, 0.05, 0.01):
+        found = soft.top_k(seen, guarantee="pac", epsilon=0.3, delta=delta)
+        best = chances.argmax(axis=1)
+        near = np.abs(found.probabilities[:, 0] / chances[np.arange(len(best)), best] - 1) <= 0.3
+        right = (found.ids[:, 0] == best) & near
+        gain = weights.size / found.multiplications.mean()
+        whole = (found.guarantee == "exact").mean()
+        print(
+            f"delta {delta}: right {right.mean():.1%}, {gain:.1f} times fewer multiplications, {whole:.0%} scored whole"
+        )
+
+
+if __name__ == "__main__":
+    main()

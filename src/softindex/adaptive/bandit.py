@@ -1,0 +1,176 @@
+"""The k best rows and log Z from as few coordinates as a probability of error allows (AdaptiveSoftmax, for any k)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from softindex.adaptive.pulls import Pulled
+from softindex.records import Doubles, Integers
+
+__all__ = ["Found", "TooDear", "find_best"]
+
+FIRST_BLOCKS = 2
+GROWTH = 1.5
+LARGEST_PART = 0.25
+"""Of all multiplications: where the estimates would take more than this, all rows are scored instead."""
+FIRST_LOOK, MOST_LEFT = 1 / 16, 0.25
+"""Once this part of all multiplications is spent, no more than so many of the rows may be left to choose from."""
+WITHIN = 15
+"""Degrees of freedom that a block adds to a variance."""
+
+
+class TooDear(Exception):  # noqa: N818
+    """Estimates would cost about as much as scoring every row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The k best, and log Z between bounds that hold with the asked probability."""
+
+    rows: Integers
+    logits: Doubles
+    log_partition: float
+    error: float
+    """Of log Z, at the asked probability."""
+    exact_rows: int
+    """Rows that were scored whole."""
+
+
+@dataclass(slots=True)
+class _State:
+    """Logits of all rows so far: estimates with variances, in units of logits; 0 where a row was scored whole."""
+
+    pulled: Pulled
+    inverse_temperature: float
+    bias: Doubles
+    score: Callable[[Integers], Doubles]
+    values: Doubles
+    variances: Doubles
+    d: int
+    exact_rows: int = 0
+
+    def pull(self, arms: Integers, upto: int) -> None:
+        """Give these rows, which have had equally many blocks, the blocks up to the upto-th."""
+        self.pulled.pull(arms, upto)
+        means, variances = self.pulled.estimate(arms)
+        self.values[arms] = self.inverse_temperature * means + self.bias[arms]
+        self.variances[arms] = self.inverse_temperature**2 * variances
+        self._afford(0)
+
+    def resolve(self, arms: Integers) -> None:
+        new = arms[self.variances[arms] > 0]
+        self._afford(len(new) * self.d)
+        self.values[new] = self.score(new)
+        self.variances[new] = 0.0
+        self.exact_rows += len(new)
+
+    def spent(self) -> int:
+        return self.pulled.multiplications + self.exact_rows * self.d
+
+    def _afford(self, more: int) -> None:
+        if self.spent() + more > LARGEST_PART * len(self.values) * self.d and len(self.values) > 1:
+            raise TooDear
+
+
+def find_best(
+    pulled: Pulled,
+    score: Callable[[Integers], Doubles],
+    *,
+    k: int,
+    d: int,
+    inverse_temperature: float,
+    bias: Doubles,
+    epsilon: float,
+    delta: float,
+) -> Found:
+    """Eliminate rows until k are left, then pull until their probabilities are within a part epsilon.
+
+    Half of delta goes to the elimination, a quarter each to the logits of the k best and to log Z.
+    """
+    n = len(bias)
+    state = _State(pulled, inverse_temperature, bias, score, np.zeros(n), np.full(n, np.inf), d)
+    best = _eliminate(state, k, delta / 2)
+    log_partition, error = _sharpen(state, best, epsilon, delta / 4)
+    order = np.lexsort((best, -state.values[best]))
+    rows = best[order]
+    return Found(rows, state.values[rows], log_partition, error, state.exact_rows)
+
+
+def _eliminate(state: _State, k: int, delta: float) -> Integers:
+    """The k rows that no other can reach, by confidence bounds against the k-th best; whole scores decide ties."""
+    n, blocks = len(state.values), len(state.pulled.drawn)
+    rounds = max(1, math.ceil(math.log(max(blocks, 2) / FIRST_BLOCKS, GROWTH))) + 1
+    active, wanted = np.arange(n), FIRST_BLOCKS
+    while True:
+        state.pull(active, wanted)
+        width = quantile(delta / (n * rounds), wanted) * np.sqrt(state.variances[active])
+        low, high = state.values[active] - width, state.values[active] + width
+        least = np.partition(low, len(active) - k)[len(active) - k]
+        active = active[high >= least]
+        if len(active) > MOST_LEFT * n and len(active) > k and state.spent() > FIRST_LOOK * n * state.d:
+            raise TooDear
+        if len(active) == k:
+            return np.asarray(active)
+        # Scoring the few that are left whole is as cheap as what was done already, or everything is known.
+        if len(active) * state.d <= state.spent() or wanted >= blocks:
+            state.resolve(active)
+            order = np.lexsort((active, -state.values[active]))[:k]
+            return np.asarray(active[order])
+        wanted = max(wanted + 1, round(wanted * GROWTH))
+
+
+def _sharpen(state: _State, best: Integers, epsilon: float, delta: float) -> tuple[float, float]:
+    """Pull until the probabilities of the best are within epsilon; log Z, and its error at probability delta."""
+    blocks, target = len(state.pulled.drawn), math.log1p(epsilon)
+    while True:
+        counts = state.pulled.counts
+        # exp of a normal estimate of variance v is too large by exp(v / 2).
+        corrected = state.values - state.variances / 2
+        peak = float(corrected.max())
+        shares = np.exp(corrected - peak)
+        total = float(shares.sum())
+        shares /= total
+        # Rows share their coordinates, so their errors may all point the same way.
+        each = shares * (quantiles(delta, counts) * np.sqrt(state.variances) + state.variances / 2)
+        error = float(each.sum())
+        widths = quantiles(delta / len(best), counts[best]) * np.sqrt(state.variances[best])
+        if float(widths.max()) + error <= target:
+            return peak + math.log(total), error
+        if float(widths.max()) > target / 2:
+            _improve(state, np.sort(best[widths > target / 2]), blocks)
+        if error > target / 2:
+            order = np.argsort(-each)
+            enough = int(np.searchsorted(np.cumsum(each[order]), error - target / 4)) + 1
+            _improve(state, np.sort(order[:enough]), blocks)
+
+
+def _improve(state: _State, arms: Integers, blocks: int) -> None:
+    """Half as many blocks again for rows that are not exact yet; rows that have had most are scored whole."""
+    arms = arms[state.variances[arms] > 0]
+    if len(arms) == 0:
+        return
+    counts = state.pulled.counts[arms]
+    most = counts * GROWTH * 2 >= blocks
+    if most.any():
+        state.resolve(arms[most])
+    for count in np.unique(counts[~most]):
+        same = np.ascontiguousarray(arms[~most][counts[~most] == count])
+        state.pull(same, max(int(count) + 1, round(count * GROWTH)))
+
+
+def quantile(delta: float, blocks: int) -> float:
+    """How many standard deviations an estimate from so many blocks exceeds with probability delta, both ways."""
+    return float(quantiles(delta, np.array([blocks]))[0])
+
+
+def quantiles(delta: float, blocks: Integers) -> Doubles:
+    """The same for many; Student's t by its expansion, as the variances are estimates too."""
+    z = -NormalDist().inv_cdf(max(delta / 2, 1e-300))
+    freedom = WITHIN * np.maximum(blocks, 1).astype(float)
+    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    return np.asarray(z + first / freedom + second / freedom**2)

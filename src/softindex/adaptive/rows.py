@@ -1,0 +1,112 @@
+"""The rows of a weight matrix, whatever type they are kept in, as float32 blocks and float64 products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+from softindex.errors import InputError
+from softindex.kernels import double_dots
+from softindex.readers import check_matrix_shape
+from softindex.records import Doubles, Floats, Integers
+from softindex.vectors import check_vectors, read
+
+__all__ = ["Rows"]
+
+
+@cache
+def _controller() -> Any:
+    """Finding the libraries takes milliseconds, as long as a product: once is enough."""
+    return ThreadpoolController()
+
+
+BLOCK_VALUES = 1 << 22
+MAX_VALUE = 1e12
+"""Of bfloat16 weights, which reach as far as float32: dot products must not overflow it."""
+
+
+class Rows:
+    """Weights (n, d): float32 as they are, memory-mapped or not; float16 and bfloat16 are widened block by block."""
+
+    __slots__ = ("array", "brain")
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.array = array
+        self.brain = array.dtype == np.uint16
+
+    @classmethod
+    def checked(cls, weights: Any) -> Rows:
+        """Judge what a caller gave: an array, a memmap, a tensor or a path; uint16 is taken for bfloat16."""
+        if not (isinstance(weights, np.ndarray) and weights.dtype == np.uint16):
+            found = read(weights, name="weights").vectors
+            check_vectors(found, name="weights")
+            return cls(found)
+        check_matrix_shape(weights.shape, "weights")
+        made = cls(np.ascontiguousarray(weights))
+        for begin, block in made.blocks():
+            bad = ~np.isfinite(block).all(axis=1) | (np.abs(block).max(axis=1) > MAX_VALUE)
+            if bad.any():
+                row = begin + int(bad.argmax())
+                raise InputError(f"row {row} of the weights holds NaN, infinity or a number above 1e12; clean it.")
+        return made
+
+    @property
+    def n(self) -> int:
+        """Rows, one per class."""
+        return len(self.array)
+
+    @property
+    def d(self) -> int:
+        """Numbers in a row."""
+        return int(self.array.shape[1])
+
+    @property
+    def bytes_per_row(self) -> int:
+        """What reading one row costs."""
+        return self.d * self.array.dtype.itemsize
+
+    def widen(self, part: NDArray[Any]) -> Floats:
+        """Some rows as float32; exact, as every float16 and bfloat16 is a float32."""
+        if self.brain:
+            return (part.astype(np.uint32) << 16).view(np.float32)
+        return np.ascontiguousarray(part, np.float32)
+
+    def blocks(self) -> Iterator[tuple[int, Floats]]:
+        """The rows as float32, some at a time, each with the number of its first row."""
+        step = max(1, BLOCK_VALUES // self.d)
+        for begin in range(0, self.n, step):
+            yield begin, self.widen(self.array[begin : begin + step])
+
+    def products(self, rows: Integers, query: Doubles) -> Doubles:
+        """Dot products of the named rows with the query (d,), in float64; equal rows give equal products."""
+        found = np.empty(len(rows))
+        if self.is_plain:
+            double_dots(self.array, np.ascontiguousarray(rows), query, found)
+            return found
+        step = max(1, BLOCK_VALUES // self.d)
+        for begin in range(0, len(rows), step):
+            part = self.widen(self.array[rows[begin : begin + step]])
+            double_dots(part, np.arange(len(part)), query, found[begin : begin + step])
+        return found
+
+    def scan(self, query: Doubles, threads: int) -> Doubles:
+        """Dot products (n,) of all rows with the query (d,), in float32, at the speed of BLAS."""
+        narrow = query.astype(np.float32)
+        with _controller().limit(limits=threads, user_api="blas"):
+            if self.is_plain:
+                return (self.array @ narrow).astype(np.float64)
+            return np.concatenate([block @ narrow for _, block in self.blocks()]).astype(np.float64)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the kernels can read the array as it is."""
+        return bool(self.array.dtype == np.float32 and self.array.flags.c_contiguous and self.array.flags.aligned)
+
+    def scan_error(self) -> float:
+        """What a product of `scan` is off by at most, in parts of the sum of |row_j query_j|, added in any order."""
+        return (self.d + 4) * 2.0**-24

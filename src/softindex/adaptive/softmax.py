@@ -1,0 +1,387 @@
+"""AdaptiveSoftmax: wires rows, screen, pulls and bounds to the k best classes and their probabilities."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from softindex.adaptive.bandit import TooDear, find_best
+from softindex.adaptive.calibration import Calibration, calibrate, check_levels
+from softindex.adaptive.pulls import PulledRows, permute
+from softindex.adaptive.resolve import Bounds, Unresolved
+from softindex.adaptive.rows import Rows
+from softindex.adaptive.screen import Scores, Screen, encode
+from softindex.errors import CorruptIndexError, InputError, MethodError, show
+from softindex.kernels import hash_bytes
+from softindex.records import Doubles, Estimate, Integers, Stored
+from softindex.store import load as load_stored
+from softindex.store import save as save_stored
+from softindex.vectors import (
+    check_count,
+    check_log_bias,
+    check_queries,
+    check_seed,
+    check_share,
+    check_temperature,
+    check_threads,
+)
+
+__all__ = ["GUARANTEES", "AdaptiveSoftmax", "SoftTopK"]
+
+GUARANTEES = ("pac", "deterministic", "calibrated", "exact")
+KIND = "adaptive-softmax"
+TINY = 1e-33
+"""What products too small for float32 may lose."""
+GROUP = 8
+"""Queries screened together: their scores of all rows are held at once."""
+
+
+class SoftTopK(NamedTuple):
+    """What `AdaptiveSoftmax.top_k` returns; one row per query (a 1-D query: no row axis)."""
+
+    ids: Integers
+    """(b, k) the most probable classes, best first; equal ones by their number."""
+    probabilities: Doubles
+    """(b, k) theirs, each within a part epsilon of the true one."""
+    log_partition: Estimate
+    """log Z; its bounds hold for certain, or with probability 1 - delta where the guarantee is pac or calibrated."""
+    guarantee: Any
+    """(b,) what is really guaranteed: "exact" where every row was scored."""
+    multiplications: Any
+    """(b,) of any width."""
+    bytes_read: Any
+    """(b,) of the weights and their copies."""
+
+
+class _Answer(NamedTuple):
+    rows: Integers
+    logits: Doubles
+    log_partition: tuple[float, float, float]
+    guarantee: str
+    multiplications: int
+    bytes_read: int
+
+
+class _Asked(NamedTuple):
+    k: int
+    inverse: float
+    epsilon: float
+    delta: float
+    guarantee: str
+    threads: int
+
+
+Find = Callable[[Bounds], tuple[Integers, Doubles, tuple[float, float, float]]]
+
+
+class AdaptiveSoftmax:
+    """The softmax of weights (n, d) times a vector, for those who want its few most probable classes.
+
+    weights: float32 or float16 array, memmap, torch tensor or path, or bfloat16 as uint16.  bias (n,): added to the
+    logits.  Nothing is copied but what a guarantee needs: an eight-bit copy for "deterministic" and "calibrated", made
+    at once, and one in another order for "pac", made when it is first asked for.
+    """
+
+    __slots__ = ("_bias", "_calibration", "_pulls", "_rows", "_screen", "_seed")
+
+    def __init__(self, weights: Any, bias: Any = None, seed: int = 0) -> None:
+        rows = Rows.checked(weights)
+        given = check_log_bias(bias, rows.n)
+        self._set(rows, np.zeros(rows.n, np.float32) if given is None else given, check_seed(seed), encode(rows))
+
+    def _set(self, rows: Rows, bias: Any, seed: int, screen: Screen) -> None:
+        self._rows, self._bias, self._seed, self._screen = rows, bias, seed, screen
+        self._pulls: PulledRows | None = None
+        self._calibration: Calibration | None = None
+
+    def __len__(self) -> int:
+        return self._rows.n
+
+    @property
+    def dim(self) -> int:
+        """Numbers in a row."""
+        return self._rows.d
+
+    def __repr__(self) -> str:
+        return f"<softindex.AdaptiveSoftmax: {len(self)} classes, {self.dim} dimensions>"
+
+    def top_k(
+        self,
+        x: Any,
+        k: int = 1,
+        *,
+        temperature: float = 1.0,
+        epsilon: float = 0.3,
+        delta: float = 0.05,
+        guarantee: str = "pac",
+        threads: int | None = None,
+    ) -> SoftTopK:
+        """Return the k most probable classes of x (d,) or (b, d), and their probabilities within a part epsilon.
+
+        - "exact": every row is scored.
+        - "deterministic": for certain; rows are screened in eight bits, and scored where that leaves a doubt.
+        - "pac": with probability 1 - delta over the seed, by estimates from a few coordinates.
+        - "calibrated": with probability 1 - delta over queries like those given to `calibrate`.
+
+        Where rows would have to be scored by the thousand, all are scored, and the guarantee is "exact".
+        """
+        batch, single = self._check(x)
+        count, heat = check_count(k, "k"), check_temperature(temperature)
+        if count > len(self):
+            raise InputError(f"k is {count} but there are {len(self)} classes; ask for at most that many.")
+        small, unlikely = check_levels(epsilon, delta)
+        given = self._check_guarantee(guarantee, unlikely)
+        asked = _Asked(count, 1.0 / heat, small, unlikely, given, check_threads(threads))
+        answers = [self._top_k(one, asked) for one in self._screened(batch, given, asked.threads)]
+        return _collect(answers, single)
+
+    def log_partition(
+        self,
+        x: Any,
+        *,
+        temperature: float = 1.0,
+        epsilon: float = 0.3,
+        delta: float = 0.05,
+        guarantee: str = "deterministic",
+        threads: int | None = None,
+    ) -> Estimate:
+        """Return log Z of x (d,) or (b, d), such that Z is within a part epsilon, with its bounds."""
+        found = self.top_k(
+            x, 1, temperature=temperature, epsilon=epsilon, delta=delta, guarantee=guarantee, threads=threads
+        )
+        return found.log_partition
+
+    def nucleus(
+        self, x: Any, top_p: float, *, temperature: float = 1.0, threads: int | None = None
+    ) -> list[SoftTopK] | SoftTopK:
+        """Return the fewest most probable classes that hold top_p together, proven; one result per query."""
+        batch, single = self._check(x)
+        share, heat, workers = check_share(top_p, "top_p"), check_temperature(temperature), check_threads(threads)
+        asked, factors = _Asked(1, 1.0 / heat, 0.01, 0.5, "deterministic", workers), [1.0] * len(self._screen.levels)
+        found = [
+            _collect([self._proven(one, asked, lambda bounds: bounds.nucleus(share), factors)], single=True)
+            for one in self._screened(batch, asked.guarantee, workers)
+        ]
+        return found[0] if single else found
+
+    def sample(
+        self,
+        x: Any,
+        n: int = 1,
+        *,
+        temperature: float = 1.0,
+        k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        threads: int | None = None,
+    ) -> Integers:
+        """Draw n classes for each x: from the k best, from a nucleus, or exactly from the softmax.
+
+        x (d,) or (b, d); returns (n,) or (b, n).  The whole softmax is drawn from by rejection: a class in proportion
+        to its upper bound, kept with the chance that its true weight has of the bound.
+        """
+        batch, single = self._check(x)
+        count, heat, workers = check_count(n, "n"), check_temperature(temperature), check_threads(threads)
+        rng = np.random.default_rng(check_seed(seed))
+        if k is not None and top_p is not None:
+            raise InputError("k and top_p are both given; draw from the k best or from a nucleus, not from both.")
+        if k is not None or top_p is not None:
+            drawn = []
+            for query in batch:
+                part = (
+                    self.top_k(query, k, temperature=heat, guarantee="deterministic", threads=workers)
+                    if k is not None
+                    else self.nucleus(query, top_p, temperature=heat, threads=workers)  # type: ignore[arg-type]
+                )
+                chances = part.probabilities / part.probabilities.sum()  # type: ignore[union-attr]
+                drawn.append(rng.choice(part.ids, size=count, p=chances))  # type: ignore[union-attr]
+            return drawn[0] if single else np.array(drawn)
+        found = [
+            self._draw(one, count, 1.0 / heat, rng, workers) for one in self._screened(batch, "deterministic", workers)
+        ]
+        return found[0] if single else np.array(found)
+
+    def calibrate(self, queries: Any, *, threads: int | None = None) -> None:
+        """Learn from held-out queries (m, d) how far scores in eight bits really are, for guarantee="calibrated".
+
+        With m queries delta may be as small as 1 / (m + 1).
+        """
+        batch, _ = self._check(queries)
+        workers, screen = check_threads(threads), self._screen
+        ratios = np.empty((len(screen.levels), len(batch)))
+        for column, query in enumerate(batch):
+            exact = self._rows.scan(query, workers)
+            slack = self._rows.scan_error() * screen.magnitudes(query) + TINY
+            for row, level in enumerate(screen.levels):
+                scores = screen.score(level, query[None], workers)[0]
+                ratios[row, column] = ((np.abs(exact - scores.values) + slack) / (scores.radii + TINY)).max()
+        self._calibration = calibrate(ratios)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the weights, the eight-bit copy and the calibration to a directory, atomically."""
+        arrays = {"weights": self._rows.array, "bias": self._bias, **self._screen.arrays()}
+        if self._calibration is not None:
+            arrays["calibration"] = self._calibration.ratios
+        save_stored(path, Stored(KIND, {"seed": self._seed, "n": len(self), "d": self.dim}, arrays))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, mmap: bool = True) -> AdaptiveSoftmax:
+        """Open what `save` wrote."""
+        stored = load_stored(path, mmap=mmap, kind=KIND)
+        made = cls.__new__(cls)
+        arrays, facts = stored.arrays, stored.parameters
+        try:
+            n, d = int(facts["n"]), int(facts["d"])
+            if arrays["weights"].shape != (n, d) or arrays["bias"].shape != (n,):
+                raise ValueError("the weights do not fit their size")
+            screen = Screen.from_arrays(arrays, n, d)
+            made._set(Rows(arrays["weights"]), arrays["bias"], int(facts["seed"]), screen)
+            if "calibration" in arrays:
+                made._calibration = Calibration(np.asarray(arrays["calibration"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptIndexError(f"this is not a whole adaptive softmax ({error}); restore a copy.") from error
+        return made
+
+    def _check(self, x: Any) -> tuple[Doubles, bool]:
+        batch, single = check_queries(x, self.dim)
+        return batch.astype(np.float64), single
+
+    def _check_guarantee(self, guarantee: Any, delta: float) -> str:
+        if not isinstance(guarantee, str) or guarantee not in GUARANTEES:
+            raise MethodError(f"there is no guarantee {show(guarantee)}; use one of {', '.join(GUARANTEES)}.")
+        if guarantee == "calibrated":
+            if self._calibration is None:
+                raise MethodError("nothing is calibrated yet; call calibrate(queries) with held-out queries first.")
+            self._calibration.factors(delta)
+        return guarantee
+
+    def _screened(self, batch: Doubles, guarantee: str, threads: int) -> Iterator[tuple[Doubles, Scores | None]]:
+        """Each query with its scores of the coarsest level, where the guarantee needs them."""
+        if guarantee in ("exact", "pac"):
+            yield from ((query, None) for query in batch)
+            return
+        for begin in range(0, len(batch), GROUP):
+            part = batch[begin : begin + GROUP]
+            yield from zip(part, self._screen.score(self._screen.levels[0], part, threads), strict=True)
+
+    def _top_k(self, one: tuple[Doubles, Scores | None], asked: _Asked) -> _Answer:
+        if asked.guarantee == "pac":
+            return self._estimated(one[0], asked)
+        factors = [1.0] * len(self._screen.levels)
+        if asked.guarantee == "calibrated" and self._calibration is not None:
+            factors = self._calibration.factors(asked.delta)
+
+        def find(bounds: Bounds) -> tuple[Integers, Doubles, tuple[float, float, float]]:
+            if bounds.hopeless(asked.k, asked.epsilon, bounds.limit):
+                raise Unresolved
+            return *bounds.best(asked.k), bounds.log_partition(asked.epsilon * (1 - 1e-6))
+
+        return self._proven(one, asked, find, factors)
+
+    def _proven(self, one: tuple[Doubles, Scores | None], asked: _Asked, find: Find, factors: list[float]) -> _Answer:
+        """Find by the coarsest level that does; by scoring every row where none does, or none is wanted."""
+        query, scores = one
+        n, d, width = len(self), self.dim, self._rows.bytes_per_row
+        spent = read = 0
+        for level, factor in zip(self._screen.levels if scores is not None else (), factors, strict=False):
+            if spent:
+                assert scores is not None
+                narrower = factor * self._screen.radii(level, query)
+                foreseen = self._bounds(query, scores.values, narrower, asked.inverse)
+                # The coarse values are more spread out than the true ones, which makes it look easier than it is.
+                if foreseen.hopeless(asked.k, asked.epsilon, foreseen.limit // 4):
+                    break
+                scores = self._screen.score(level, query[None], asked.threads)[0]
+            assert scores is not None
+            bounds = self._bounds(query, scores.values, factor * scores.radii, asked.inverse)
+            spent, read = spent + n * d, read + level.bytes_read
+            with contextlib.suppress(Unresolved):
+                rows, logits, log_z = find(bounds)
+                spent, read = spent + bounds.scored * d, read + bounds.scored * width
+                return _Answer(rows, logits, log_z, asked.guarantee, spent, read)
+            spent, read = spent + bounds.scored * d, read + bounds.scored * width
+        values = self._rows.scan(query, asked.threads)
+        radii = self._rows.scan_error() * self._screen.magnitudes(query) + TINY
+        bounds = self._bounds(query, values, radii, asked.inverse, bounded=False)
+        rows, logits, log_z = find(bounds)
+        more = n + bounds.scored
+        return _Answer(rows, logits, log_z, "exact", spent + more * d, read + more * width)
+
+    def _bounds(
+        self, query: Doubles, values: Doubles, radii: Doubles, inverse: float, *, bounded: bool = True
+    ) -> Bounds:
+        bias = self._bias.astype(np.float64)
+        # What float64 loses: a product of d terms, the temperature, the bias.
+        lost = (self.dim + 8) * 2.0**-52 * inverse * self._screen.magnitudes(query) + 2.0**-50 * np.abs(bias)
+
+        def score(rows: Integers) -> tuple[Doubles, Doubles]:
+            return inverse * self._rows.products(rows, query) + bias[rows], lost[rows]
+
+        return Bounds.around(inverse * values + bias, inverse * radii + lost, score, bounded=bounded)
+
+    def _estimated(self, query: Doubles, asked: _Asked) -> _Answer:
+        if self._pulls is None:
+            self._pulls = permute(self._rows, self._seed)
+        inverse = asked.inverse
+        bias = self._bias.astype(np.float64)
+        # Every query has an order of its own, and the same one again in any batch.
+        rng = np.random.default_rng([self._seed, hash_bytes(query.tobytes())])
+        pulled = self._pulls.start(query, rng)
+        d, width = self.dim, self._rows.bytes_per_row
+        try:
+            found = find_best(
+                pulled,
+                lambda rows: inverse * self._rows.products(rows, query) + bias[rows],
+                k=asked.k,
+                d=d,
+                inverse_temperature=inverse,
+                bias=bias,
+                epsilon=asked.epsilon,
+                delta=asked.delta,
+            )
+        except TooDear:
+            answer = self._top_k((query, None), asked._replace(guarantee="exact", epsilon=asked.epsilon / 2))
+            spent = answer.multiplications + pulled.multiplications
+            return answer._replace(multiplications=spent, bytes_read=answer.bytes_read + 4 * pulled.multiplications)
+        value, error = found.log_partition, found.error
+        spent, read = (
+            pulled.multiplications + found.exact_rows * d,
+            4 * pulled.multiplications + found.exact_rows * width,
+        )
+        return _Answer(found.rows, found.logits, (value, value - error, value + error), "pac", spent, read)
+
+    def _draw(self, one: Any, n: int, inverse: float, rng: np.random.Generator, threads: int) -> Integers:
+        """Draw from the softmax itself; a row once scored is never rejected again."""
+        query, scores = one
+        bounds = self._bounds(query, scores.values, scores.radii, inverse, bounded=False)
+        found: list[int] = []
+        peak = float(bounds.high.max())
+        weights = np.exp(bounds.high - peak)
+        while len(found) < n:
+            cumulative = np.cumsum(weights)
+            wanted = n - len(found)
+            picks = np.searchsorted(cumulative, rng.random(wanted) * cumulative[-1], side="right")
+            picks = np.minimum(picks, len(weights) - 1)
+            before = weights[picks]
+            bounds.resolve(np.unique(picks))
+            truth = np.exp((bounds.low[picks] + bounds.high[picks]) / 2 - peak)
+            found += picks[rng.random(wanted) * before < truth].tolist()
+            weights[picks] = truth
+        return np.array(found[:n])
+
+
+def _collect(answers: list[_Answer], single: bool) -> SoftTopK:
+    ids = np.array([answer.rows for answer in answers])
+    log_z = np.array([answer.log_partition for answer in answers])
+    chances = np.exp(np.array([answer.logits for answer in answers]) - log_z[:, :1])
+    chances = np.minimum(chances, 1.0)
+    told = np.array([answer.guarantee for answer in answers])
+    costs = np.array([(answer.multiplications, answer.bytes_read) for answer in answers])
+    if single:
+        estimate = Estimate(*(float(value) for value in log_z[0]))
+        return SoftTopK(ids[0], chances[0], estimate, str(told[0]), int(costs[0, 0]), int(costs[0, 1]))
+    return SoftTopK(ids, chances, Estimate(*log_z.T), told, costs[:, 0], costs[:, 1])

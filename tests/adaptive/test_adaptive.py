@@ -1,0 +1,286 @@
+"""AdaptiveSoftmax: the right classes and probabilities, whatever the guarantee, and a sentence for what is wrong."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import softindex
+from softindex import AdaptiveSoftmax
+from softindex.adaptive import GUARANTEES
+from softindex.testing import chi_square_score
+
+EPSILON = 0.3
+
+
+def made(n=400, d=96, seed=0, scale=1.0, planted=6.0):
+    """Rows of about unit length, and queries of which each leans to a row."""
+    rng = np.random.default_rng(seed)
+    weights = (scale * rng.standard_normal((n, d)) / np.sqrt(d)).astype(np.float32)
+    queries = planted * weights[rng.integers(n, size=30)] / scale**2 + rng.standard_normal((30, d))
+    return weights, queries.astype(np.float32)
+
+
+def softmax(weights, query, temperature=1.0, bias=None):
+    logits = weights.astype(np.float64) @ query.astype(np.float64) / temperature + (0 if bias is None else bias)
+    total = np.logaddexp.reduce(logits)
+    return np.exp(logits - total), total
+
+
+def assert_right(found, weights, query, k, *, temperature=1.0, bias=None, epsilon=EPSILON):
+    chances, log_z = softmax(weights, query, temperature, bias)
+    best = np.lexsort((np.arange(len(chances)), -chances))[:k]
+    np.testing.assert_array_equal(found.ids, best)
+    np.testing.assert_allclose(found.probabilities, chances[best], rtol=epsilon)
+    assert found.log_partition.low - 1e-9 <= log_z <= found.log_partition.high + 1e-9
+    assert found.log_partition.low <= found.log_partition.value <= found.log_partition.high
+
+
+@pytest.mark.parametrize("guarantee", ["exact", "deterministic", "calibrated"])
+@pytest.mark.parametrize("k", [1, 5, 50])
+@pytest.mark.parametrize("temperature", [0.2, 1.0, 30.0])
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_best_are_found_with_their_probabilities(guarantee, k, temperature, biased):
+    weights, queries = made()
+    bias = np.random.default_rng(1).standard_normal(len(weights)).astype(np.float32) if biased else None
+    soft = AdaptiveSoftmax(weights, bias)
+    soft.calibrate(made(seed=0)[1])
+    for query in queries[:8]:
+        found = soft.top_k(query, k, temperature=temperature, guarantee=guarantee, delta=0.1)
+        assert_right(found, weights, query, k, temperature=temperature, bias=bias)
+        assert found.guarantee in (guarantee, "exact")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(1, 40),
+    d=st.integers(1, 70),
+    seed=st.integers(0, 10**6),
+    scale=st.sampled_from([1e-3, 1.0, 30.0]),
+    epsilon=st.sampled_from([0.5, 0.05, 1e-4]),
+    guarantee=st.sampled_from(["exact", "deterministic"]),
+)
+def test_a_proof_holds_for_any_weights(n, d, seed, scale, epsilon, guarantee):
+    rng = np.random.default_rng(seed)
+    weights = (scale * rng.standard_normal((n, d))).astype(np.float32)
+    weights[rng.integers(n)] = weights[0]
+    query = rng.standard_normal(d).astype(np.float32)
+    k = int(rng.integers(1, n + 1))
+    found = AdaptiveSoftmax(weights).top_k(query, k, epsilon=epsilon, guarantee=guarantee)
+    assert_right(found, weights, query, k, epsilon=epsilon)
+
+
+@pytest.mark.parametrize(("k", "delta"), [(1, 0.1), (1, 0.01), (5, 0.1)])
+@pytest.mark.parametrize("planted", [3.0, 12.0])
+def test_estimates_fail_no_more_often_than_they_may(k, delta, planted):
+    trials, failures = 0, 0
+    for seed in range(3):
+        weights, queries = made(n=200, d=3000, seed=seed, planted=planted)
+        soft = AdaptiveSoftmax(weights, seed=seed)
+        found = soft.top_k(queries, k, delta=delta, guarantee="pac", epsilon=EPSILON)
+        for row, query in enumerate(queries):
+            chances, _ = softmax(weights, query)
+            best = np.argsort(-chances)[:k]
+            right = set(found.ids[row]) == set(best)
+            near = right and (np.abs(found.probabilities[row] / chances[found.ids[row]] - 1) <= EPSILON).all()
+            trials, failures = trials + 1, failures + (not near)
+    assert failures <= delta * trials + 3 * np.sqrt(delta * trials) + 1
+
+
+def test_estimates_read_less_where_a_few_coordinates_tell():
+    rng = np.random.default_rng(0)
+    d = 20_000
+    weights = (rng.standard_normal((50, d)) / (np.sqrt(10) * d)).astype(np.float32)
+    weights[0] += np.float32(1 / d)
+    found = AdaptiveSoftmax(weights).top_k(np.ones(d, np.float32), guarantee="pac")
+    assert found.ids[0] == 0
+    assert found.guarantee == "pac"
+    assert found.multiplications < 50 * d / 20
+    assert found.bytes_read < 4 * 50 * d / 20
+
+
+@pytest.mark.parametrize("guarantee", ["exact", "deterministic", "pac"])
+@pytest.mark.parametrize("k", [1, 2, 3, 7])
+def test_ties_end_and_are_broken_by_number(guarantee, k):
+    rng = np.random.default_rng(0)
+    row = rng.standard_normal(40).astype(np.float32)
+    weights = np.stack([row * 0.5, row, row * 0.1, row, row, -row, row])
+    found = AdaptiveSoftmax(weights).top_k(row, k, guarantee=guarantee)
+    assert found.ids.tolist() == [1, 3, 4, 6, 0, 2, 5][:k]
+    chances, _ = softmax(weights, row)
+    np.testing.assert_allclose(found.probabilities, chances[found.ids], rtol=EPSILON)
+
+
+@pytest.mark.parametrize("guarantee", ["exact", "deterministic", "pac"])
+def test_equal_rows_a_zero_query_and_one_row(guarantee):
+    equal = AdaptiveSoftmax(np.ones((30, 20), np.float32))
+    assert equal.top_k(np.ones(20), 4, guarantee=guarantee).ids.tolist() == [0, 1, 2, 3]
+    np.testing.assert_allclose(equal.top_k(np.zeros(20), 30, guarantee=guarantee).probabilities, 1 / 30, rtol=EPSILON)
+    single = AdaptiveSoftmax(np.ones((1, 3), np.float32)).top_k(np.ones(3), guarantee=guarantee)
+    assert single.probabilities[0] == pytest.approx(1.0, rel=EPSILON)
+
+
+@pytest.mark.parametrize("guarantee", ["exact", "deterministic", "pac"])
+def test_a_batch_is_its_queries_one_by_one(guarantee):
+    weights, queries = made(d=700, planted=15)
+    soft = AdaptiveSoftmax(weights)
+    whole = soft.top_k(queries[:11], 3, guarantee=guarantee, threads=2)
+    assert whole.ids.shape == whole.probabilities.shape == (11, 3)
+    for row in range(11):
+        alone = soft.top_k(queries[row], 3, guarantee=guarantee, threads=1)
+        np.testing.assert_array_equal(whole.ids[row], alone.ids)
+        np.testing.assert_array_equal(whole.probabilities[row], alone.probabilities)
+        assert whole.guarantee[row] == alone.guarantee
+        assert whole.multiplications[row] == alone.multiplications
+        assert whole.log_partition.value[row] == alone.log_partition.value
+
+
+def test_isotropic_noise_falls_back_to_scoring_everything():
+    rng = np.random.default_rng(0)
+    weights = rng.standard_normal((2000, 300)).astype(np.float32)
+    query = rng.standard_normal(300).astype(np.float32)
+    for guarantee in ("deterministic", "pac"):
+        found = AdaptiveSoftmax(weights / 60).top_k(query, 3, guarantee=guarantee, epsilon=1e-6)
+        assert found.guarantee == "exact"
+        assert found.multiplications >= weights.size
+        assert_right(found, weights / 60, query, 3, epsilon=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "memmap", "strided"])
+def test_weights_of_other_types_are_the_numbers_they_stand_for(kind, tmp_path):
+    weights, queries = made()
+    given, meant = weights, weights
+    if kind == "float16":
+        given = weights.astype(np.float16)
+        meant = given.astype(np.float32)
+    elif kind == "bfloat16":
+        given = (weights.view(np.uint32) >> 16).astype(np.uint16)
+        meant = (given.astype(np.uint32) << 16).view(np.float32)
+    elif kind == "memmap":
+        np.save(tmp_path / "weights.npy", weights)
+        given = np.load(tmp_path / "weights.npy", mmap_mode="r")
+    else:
+        given = np.repeat(weights, 2, axis=0)[::2]
+    soft = AdaptiveSoftmax(given)
+    for guarantee in ("exact", "deterministic", "pac"):
+        assert_right(soft.top_k(queries[0], 5, guarantee=guarantee), meant, queries[0], 5)
+
+
+def test_a_saved_one_answers_as_before(tmp_path):
+    weights, queries = made()
+    for number, kept in enumerate((weights, (weights.view(np.uint32) >> 16).astype(np.uint16))):
+        soft = AdaptiveSoftmax(kept, np.arange(len(weights)) / 100, seed=3)
+        soft.calibrate(queries)
+        soft.save(tmp_path / f"saved{number}")
+        for again in (AdaptiveSoftmax.load(tmp_path / f"saved{number}", mmap=mmap) for mmap in (True, False)):
+            for guarantee in GUARANTEES:
+                first = soft.top_k(queries[0], 4, guarantee=guarantee, delta=0.2)
+                second = again.top_k(queries[0], 4, guarantee=guarantee, delta=0.2)
+                np.testing.assert_array_equal(first.ids, second.ids)
+                np.testing.assert_array_equal(first.probabilities, second.probabilities)
+    with pytest.raises(softindex.StorageError):
+        softindex.load(tmp_path / "saved0")
+
+
+def test_draws_are_from_the_softmax():
+    weights, queries = made(n=60, d=30, planted=2.0)
+    bias = np.random.default_rng(0).standard_normal(60).astype(np.float32)
+    soft = AdaptiveSoftmax(weights, bias)
+    chances, _ = softmax(weights, queries[0], 0.7, bias)
+    drawn = soft.sample(queries[0], 40_000, temperature=0.7, seed=1)
+    assert chi_square_score(np.bincount(drawn, minlength=60), chances) < 4.5
+    best = np.argsort(-chances)[:10]
+    drawn = soft.sample(queries[0], 40_000, temperature=0.7, k=10, seed=2)
+    assert set(drawn) <= set(best)
+    assert chi_square_score(np.bincount(drawn, minlength=60)[best], chances[best] / chances[best].sum()) < 4.5
+    assert soft.sample(queries[:3], 5, seed=1).shape == (3, 5)
+    np.testing.assert_array_equal(soft.sample(queries[0], 9, seed=5), soft.sample(queries[0], 9, seed=5))
+
+
+@pytest.mark.parametrize("top_p", [1e-6, 0.3, 0.9, 0.999, 1.0])
+def test_a_nucleus_is_the_smallest_that_holds_enough(top_p):
+    weights, queries = made(planted=4.0)
+    soft = AdaptiveSoftmax(weights)
+    for query in queries[:5]:
+        found = soft.nucleus(query, top_p)
+        chances, _ = softmax(weights, query)
+        order = np.argsort(-chances)
+        count = len(found.ids)
+        np.testing.assert_array_equal(found.ids, order[:count])
+        assert chances[order[:count]].sum() >= top_p - 1e-9
+        assert chances[order[: count - 1]].sum() < top_p + 1e-9
+    assert len(soft.nucleus(queries[:2], top_p)) == 2
+
+
+def test_log_partition_is_within_epsilon():
+    weights, queries = made(scale=3.0)
+    soft = AdaptiveSoftmax(weights)
+    for epsilon in (0.5, 0.01):
+        found = soft.log_partition(queries, epsilon=epsilon)
+        for row, query in enumerate(queries):
+            truth = softmax(weights, query)[1]
+            assert found.low[row] <= truth <= found.high[row]
+            assert abs(np.expm1(truth - found.value[row])) <= epsilon
+
+
+def test_calibrated_radii_are_narrower_and_hold_as_often_as_asked():
+    weights, _ = made(n=500, d=256)
+    rng = np.random.default_rng(5)
+    soft = AdaptiveSoftmax(weights)
+    soft.calibrate(rng.standard_normal((399, 256)).astype(np.float32))
+    factors = soft._calibration.factors(0.1)
+    assert max(factors) < 0.3
+    missed = 0
+    for query in rng.standard_normal((400, 256)).astype(np.float32).astype(float):
+        held = True
+        for level, factor in zip(soft._screen.levels, factors, strict=True):
+            scores = soft._screen.score(level, query[None], 1)[0]
+            held &= bool((np.abs(weights.astype(float) @ query - scores.values) <= factor * scores.radii).all())
+        missed += not held
+    assert missed <= 0.1 * 400 + 4 * np.sqrt(0.1 * 0.9 * 400)
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"k": 0}, "k is 0"),
+        ({"k": 401}, "k is 401 but there are 400 classes"),
+        ({"epsilon": 0.0}, "epsilon is 0.0"),
+        ({"epsilon": 1.0}, "epsilon is 1.0"),
+        ({"delta": 1.5}, "delta is 1.5"),
+        ({"delta": "small"}, "delta is 'small'"),
+        ({"temperature": 0}, "temperature is 0"),
+        ({"temperature": -1}, "temperature is -1"),
+        ({"guarantee": "sure"}, "no guarantee 'sure'"),
+        ({"guarantee": "calibrated"}, "nothing is calibrated yet"),
+        ({"x": np.ones(95)}, "95 dimensions but this"),
+        ({"x": np.full(96, np.nan)}, "the query"),
+        ({"x": np.full(96, np.inf)}, "the query"),
+        ({"threads": 0}, "threads is 0"),
+    ],
+)
+def test_bad_questions_are_refused_in_a_sentence(asked, sentence):
+    soft = AdaptiveSoftmax(made()[0])
+    with pytest.raises(softindex.InputError, match=sentence):
+        soft.top_k(**{"x": np.ones(96), **asked})
+
+
+def test_bad_weights_are_refused_in_a_sentence():
+    weights = made()[0]
+    weights[3, 4] = np.nan
+    with pytest.raises(softindex.InputError, match="row 3 of the weights"):
+        AdaptiveSoftmax(weights)
+    brain = np.full((5, 4), 0x7F80, np.uint16)
+    with pytest.raises(softindex.InputError, match="row 0 of the weights"):
+        AdaptiveSoftmax(brain)
+    for bad in (np.ones(4, np.float32), np.ones((0, 4), np.float32), np.ones((3, 4)), np.ones((3, 4), int)):
+        with pytest.raises(softindex.InputError, match="weights"):
+            AdaptiveSoftmax(bad)
+    with pytest.raises(softindex.InputError, match="bias"):
+        AdaptiveSoftmax(np.ones((3, 4), np.float32), [1.0])
+    soft = AdaptiveSoftmax(np.ones((3, 4), np.float32))
+    soft.calibrate(np.ones((3, 4)))
+    with pytest.raises(softindex.InputError, match="calibrate with at least 39"):
+        soft.top_k(np.ones(4), guarantee="calibrated", delta=0.05)
+    with pytest.raises(softindex.InputError, match="k and top_p are both given"):
+        soft.sample(np.ones(4), k=1, top_p=0.5)

@@ -1,0 +1,110 @@
+"""Estimates from a few coordinates: unbiased, with honest variances, and exact in the end."""
+
+import numpy as np
+import pytest
+
+from softindex.adaptive.pulls import permute
+from softindex.adaptive.rows import Rows
+from softindex.kernels import LANES, _native
+
+
+def made(kind, n=6, d=320, seed=0):
+    rng = np.random.default_rng(seed)
+    weights, query = rng.standard_normal((n, d)), rng.standard_normal(d)
+    if kind == "heavy query":
+        query[:5] *= 30
+    elif kind == "heavy columns":
+        weights *= np.exp(rng.standard_normal(d))
+    elif kind == "aligned":
+        weights[0] = query
+    elif kind == "signs":
+        query = np.sign(weights[0])
+    return weights.astype(np.float32), query.astype(np.float32).astype(np.float64)
+
+
+KINDS = ("normal", "heavy query", "heavy columns", "aligned", "signs")
+
+
+def estimates(kind, blocks, repeats):
+    """Estimates and variances (repeats, n) with a new order of columns and of blocks each time."""
+    weights, query = made(kind)
+    arms, found, told = np.arange(len(weights)), [], []
+    for seed in range(repeats):
+        pulled = permute(Rows(weights), seed).start(query, np.random.default_rng(seed))
+        pulled.pull(arms, blocks)
+        value, variance = pulled.estimate(arms)
+        found.append(value)
+        told.append(variance)
+    return weights.astype(float) @ query, np.array(found), np.array(told)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("blocks", [1, 3, 12])
+def test_estimates_are_unbiased_and_their_variances_honest(kind, blocks):
+    truth, found, told = estimates(kind, blocks, 1500)
+    spread = found.std(axis=0)
+    assert (np.abs(found.mean(axis=0) - truth) < 5 * spread / np.sqrt(len(found))).all()
+    # In the mean over the orders never less than it is by much. Where a row is like the query, blocks of much weight
+    # have large products too: their ratio varies less than the products do, of which the variance is made.
+    ratio = told.mean(axis=0) / found.var(axis=0)
+    assert (ratio > 0.75).all(), ratio
+    assert (ratio < (8 if kind == "aligned" else 1.6)).all(), ratio
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_standard_deviations_cover_what_they_should(kind):
+    truth, found, told = estimates(kind, 6, 1000)
+    covered = (np.abs(found - truth) <= 2 * np.sqrt(told)).mean()
+    assert 0.92 < covered <= 1.0
+
+
+def test_after_every_block_the_product_is_exact():
+    weights, query = made("normal", d=103)
+    pulled = permute(Rows(weights), 1).start(query, np.random.default_rng(0))
+    arms = np.arange(len(weights))
+    pulled.pull(arms, 10**9)
+    value, variance = pulled.estimate(arms)
+    np.testing.assert_allclose(value, weights.astype(float) @ query, rtol=1e-5, atol=1e-5)
+    assert (variance == 0).all()
+    assert pulled.multiplications == len(weights) * len(pulled.drawn) * LANES
+
+
+def test_blocks_without_weight_are_not_read():
+    weights, query = made("normal", d=64)
+    assert len(permute(Rows(weights), 0).start(np.zeros(64), np.random.default_rng(0)).drawn) == 0
+    weights[:, 3:] = 0
+    assert 1 <= len(permute(Rows(weights), 0).start(query, np.random.default_rng(0)).drawn) <= 3
+
+
+def test_heavy_coordinates_come_first():
+    weights, query = made("heavy query")
+    rows = permute(Rows(weights), 0)
+    heavy = {place // LANES for place in np.flatnonzero(np.isin(rows.order, np.arange(5)))}
+    firsts = [rows.start(query, np.random.default_rng(seed)).drawn[0] for seed in range(200)]
+    assert np.mean([first in heavy for first in firsts]) > 1.5 * len(heavy) / len(rows.blocks)
+
+
+@pytest.mark.parametrize("target", _native.targets())
+def test_a_pull_does_what_it_says(target):
+    rng = np.random.default_rng(0)
+    n, which = 7, np.array([2, 0, 4, 1, 3, 5, 6, 8, 7])
+    blocks = rng.standard_normal((9, n, LANES)).astype(np.float32)
+    queries = rng.standard_normal((9, LANES)).astype(np.float32)
+    scales, weights = rng.random(9) + 1, rng.random(9) + 0.5
+    arms, state = np.array([0, 3, 6]), rng.random((5, n))
+    expected = state.copy()
+    for r, block in enumerate(which):
+        products = blocks[block].astype(float) * queries[r]
+        y = products.sum(axis=1)
+        s = ((products - products.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+        for arm in arms:
+            t = expected[0, arm] + scales[r] * y[arm]
+            expected[1, arm] += weights[r] * t
+            expected[2, arm] += weights[r] ** 2 * t
+            expected[3, arm] += weights[r] ** 2 * t**2
+            expected[4, arm] += (weights[r] * scales[r]) ** 2 * 16 / 15 * s[arm]
+            expected[0, arm] += y[arm]
+    _native.pull(blocks, which, queries, arms, scales, weights, state, target)
+    np.testing.assert_allclose(state, expected, rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="no such row"):
+        _native.pull(blocks, which, queries, np.array([7]), scales, weights, state, target)
