@@ -3,8 +3,8 @@
     python examples/mnist_head.py --data mnist.npz
 
 mnist.npz holds x_train, y_train, x_test and y_test.  Without --data digits are made up: blurred strokes, not MNIST.
-Features are 32 random filters of 5 x 5 on 28 x 28 pixels, 25,088 in all, as many as the published network has; the layer
-over them is trained by stochastic gradient descent.
+Features are 32 random filters of 5 x 5 on 28 x 28 pixels, 25,088 in all, as many as the published network has; the
+layer over them is trained by stochastic gradient descent.
 """
 
 import argparse

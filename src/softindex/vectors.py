@@ -174,7 +174,7 @@ def _check_matrix(array: NDArray[Any], what: str) -> NDArray[Any]:
     native = FLOAT32 if array.dtype.itemsize == FLOAT32.itemsize else FLOAT16
     if array.dtype.kind != "f" or array.dtype.newbyteorder("=") != native:
         raise InputError(
-            f"{what} are {array.dtype.name}; softindex keeps float32 or float16: convert with .astype('float32')."
+            f"{what} are {array.dtype.name}; softindex keeps float32 or float16: pass them through .astype('float32')."
         )
     check_matrix_shape(array.shape, what)
     return array if array.dtype.isnative and array.flags.aligned else np.array(array, native)

@@ -15,11 +15,12 @@ from softindex.records import Doubles, Integers
 __all__ = ["Found", "TooDear", "find_best"]
 
 FIRST_BLOCKS = 2
-GROWTH = 1.5
+GROWTH, LARGEST_STEP = 1.5, 6.0
+"""Each look has at least and at most so many times the blocks of the one before."""
 LARGEST_PART = 0.25
 """Of all multiplications: where the estimates would take more than this, all rows are scored instead."""
 FIRST_LOOK, MOST_LEFT = 1 / 16, 0.25
-"""Once this part of all multiplications is spent, no more than so many of the rows may be left to choose from."""
+"""Once rows have had this part of their blocks, no more than so many of them may be left to choose from."""
 WITHIN = 15
 """Degrees of freedom that a block adds to a variance."""
 
@@ -103,7 +104,7 @@ def find_best(
 
 def _eliminate(state: _State, k: int, delta: float) -> Integers:
     """The k rows that no other can reach, by confidence bounds against the k-th best; whole scores decide ties."""
-    n, blocks = len(state.values), len(state.pulled.drawn)
+    n, blocks = len(state.values), state.pulled.blocks
     rounds = max(1, math.ceil(math.log(max(blocks, 2) / FIRST_BLOCKS, GROWTH))) + 1
     active, wanted = np.arange(n), FIRST_BLOCKS
     while True:
@@ -112,7 +113,7 @@ def _eliminate(state: _State, k: int, delta: float) -> Integers:
         low, high = state.values[active] - width, state.values[active] + width
         least = np.partition(low, len(active) - k)[len(active) - k]
         active = active[high >= least]
-        if len(active) > MOST_LEFT * n and len(active) > k and state.spent() > FIRST_LOOK * n * state.d:
+        if len(active) > MOST_LEFT * n and len(active) > k and state.pulled.counts[active[0]] >= FIRST_LOOK * blocks:
             raise TooDear
         if len(active) == k:
             return np.asarray(active)
@@ -121,12 +122,30 @@ def _eliminate(state: _State, k: int, delta: float) -> Integers:
             state.resolve(active)
             order = np.lexsort((active, -state.values[active]))[:k]
             return np.asarray(active[order])
-        wanted = max(wanted + 1, round(wanted * GROWTH))
+        wanted = _next(wanted, _ratio(state.values[active], width, k))
+        # Not past the point at which it is decided whether to go on.
+        look = max(FIRST_BLOCKS + 1, round(FIRST_LOOK * blocks))
+        if state.pulled.counts[active[0]] < look:
+            wanted = min(wanted, look)
+
+
+def _ratio(values: Doubles, widths: Doubles, k: int) -> float:
+    """By how much the widths are too large to tell the k best from the rest, as far as the estimates say."""
+    if len(values) <= k:
+        return 1.0
+    ordered = np.partition(values, (len(values) - k - 1, len(values) - k))
+    gap = float(ordered[len(values) - k] - ordered[len(values) - k - 1])
+    return 2 * float(np.median(widths)) / max(gap, 1e-300)
+
+
+def _next(blocks: int, ratio: float) -> int:
+    """How many blocks to look at next, for widths that are so many times too large: they fall with the square root."""
+    return max(blocks + 1, round(blocks * min(max(GROWTH, 0.7 * min(ratio, 1e3) ** 2), LARGEST_STEP)))
 
 
 def _sharpen(state: _State, best: Integers, epsilon: float, delta: float) -> tuple[float, float]:
     """Pull until the probabilities of the best are within epsilon; log Z, and its error at probability delta."""
-    blocks, target = len(state.pulled.drawn), math.log1p(epsilon)
+    blocks, target = state.pulled.blocks, math.log1p(epsilon)
     while True:
         counts = state.pulled.counts
         # exp of a normal estimate of variance v is too large by exp(v / 2).
@@ -142,25 +161,23 @@ def _sharpen(state: _State, best: Integers, epsilon: float, delta: float) -> tup
         if float(widths.max()) + error <= target:
             return peak + math.log(total), error
         if float(widths.max()) > target / 2:
-            _improve(state, np.sort(best[widths > target / 2]), blocks)
+            _improve(state, np.sort(best[widths > target / 2]), blocks, float(widths.max()) / (target / 2))
         if error > target / 2:
             order = np.argsort(-each)
             enough = int(np.searchsorted(np.cumsum(each[order]), error - target / 4)) + 1
-            _improve(state, np.sort(order[:enough]), blocks)
+            _improve(state, np.sort(order[:enough]), blocks, error / (target / 2))
 
 
-def _improve(state: _State, arms: Integers, blocks: int) -> None:
-    """Half as many blocks again for rows that are not exact yet; rows that have had most are scored whole."""
+def _improve(state: _State, arms: Integers, blocks: int, ratio: float) -> None:
+    """More blocks for rows whose errors are so many times too large; rows that would have most are scored whole."""
     arms = arms[state.variances[arms] > 0]
-    if len(arms) == 0:
-        return
     counts = state.pulled.counts[arms]
-    most = counts * GROWTH * 2 >= blocks
-    if most.any():
-        state.resolve(arms[most])
-    for count in np.unique(counts[~most]):
-        same = np.ascontiguousarray(arms[~most][counts[~most] == count])
-        state.pull(same, max(int(count) + 1, round(count * GROWTH)))
+    for count in np.unique(counts):
+        same, upto = np.ascontiguousarray(arms[counts == count]), _next(int(count), ratio)
+        if 2 * upto >= blocks:
+            state.resolve(same)
+        else:
+            state.pull(same, upto)
 
 
 def quantile(delta: float, blocks: int) -> float:

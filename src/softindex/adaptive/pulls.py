@@ -13,8 +13,10 @@ Their mean weighted by (1 - P_r)^-2 is the estimate; after the last block it is 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from softindex.adaptive.rows import Rows
 from softindex.kernels import LANES, pull
@@ -22,6 +24,7 @@ from softindex.records import Doubles, Floats, Integers
 
 __all__ = ["Pulled", "PulledRows", "permute"]
 
+FIRST_ORDERED = 128
 FEWEST_BETWEEN = 8
 """From so many blocks on, the spread of their terms is looked at too, and not only that inside them."""
 
@@ -31,62 +34,67 @@ class PulledRows:
     """The rows again, column after column in random order: blocks (d / 16, n, 16), padded with zeros."""
 
     blocks: Floats
-    order: Integers
+    order: NDArray[Any]
     """(d,) the column that stands at each place."""
-    mean_squares: Doubles
-    """(d,) of each column, in the order in which they stand."""
+    root_mean_squares: Floats
+    """(16 blocks,) of each column, in the order in which they stand."""
 
     def start(self, query: Doubles, rng: np.random.Generator) -> Pulled:
         """Draw the order of the blocks for a query (d,)."""
         places = np.zeros(len(self.blocks) * LANES, np.float32)
-        placed = query[self.order]
-        places[: len(placed)] = placed
-        squares = np.zeros(len(places))
-        squares[: len(placed)] = self.mean_squares * placed**2
-        weights = np.sqrt(squares.reshape(-1, LANES).sum(axis=1))
+        np.take(query.astype(np.float32), self.order, out=places[: len(self.order)])
+        scaled = (places * self.root_mean_squares).reshape(-1, LANES)
+        weights = np.sqrt(np.einsum("bl,bl->b", scaled, scaled))
         # A block without weight holds nothing but zeros, in the query or in every row.
-        held = np.flatnonzero(weights > 0)
-        keys = rng.standard_exponential(len(held)) / weights[held]
-        drawn = held[np.argsort(keys)]
-        shares = weights[drawn] / weights[drawn].sum()
-        before = np.concatenate([[0.0], np.cumsum(shares)[:-1]])
-        left = np.maximum(1.0 - before, shares)
-        return Pulled(self, places.reshape(-1, LANES), drawn, left / shares, left**-2.0)
+        keys = np.full(len(weights), np.inf)
+        np.divide(rng.standard_exponential(len(weights)), weights, out=keys, where=weights > 0)
+        return Pulled(self, places.reshape(-1, LANES), weights.astype(np.float64), keys)
 
 
 class Pulled:
     """What is known of each row for one query.  Rows may have had different numbers of blocks."""
 
     __slots__ = (
-        "_squares",
-        "_sums",
-        "counts",
-        "drawn",
-        "multiplications",
-        "query",
-        "rows",
-        "scales",
-        "state",
-        "weights",
-    )
+        "_keys", "_shares", "_squares", "_sums", "blocks", "counts", "drawn", "multiplications", "query", "rows",
+        "scales", "state", "weights",
+    )  # fmt: skip
 
-    def __init__(self, rows: PulledRows, query: Floats, drawn: Integers, scales: Doubles, weights: Doubles) -> None:
+    def __init__(self, rows: PulledRows, query: Floats, weights: Doubles, keys: Doubles) -> None:
         n = rows.blocks.shape[1]
-        self.rows, self.query, self.drawn = rows, query, np.ascontiguousarray(drawn)
-        self.scales, self.weights = scales, weights
+        self.rows, self.query = rows, query
+        self._keys = keys
+        total = float(weights.sum())
+        self._shares = weights / (total or 1.0)
+        self.blocks = int(np.isfinite(keys).sum())
+        """Blocks that there are to draw."""
         self.state = np.zeros((5, n))
         self.counts = np.zeros(n, np.int64)
         """(n,) blocks that each row has had."""
         self.multiplications = 0
-        self._sums = np.concatenate([[0.0], np.cumsum(weights)])
-        self._squares = np.concatenate([[0.0], np.cumsum(weights**2)])
+        self._order(FIRST_ORDERED)
+
+    def _order(self, count: int) -> None:
+        """Put the first so many blocks, or all, into the order of their keys; most queries need no more."""
+        if count < self.blocks:
+            first = np.argpartition(self._keys, count)[:count]
+            self.drawn = first[np.argsort(self._keys[first])]
+        else:
+            self.drawn = np.argsort(self._keys)[: self.blocks]
+        shares = self._shares[self.drawn]
+        before = np.concatenate([[0.0], np.cumsum(shares)[:-1]])
+        left = np.maximum(1.0 - before, shares)
+        self.scales, self.weights = left / np.where(shares > 0, shares, 1.0), left**-2.0
+        self._sums = np.concatenate([[0.0], np.cumsum(self.weights)])
+        self._squares = np.concatenate([[0.0], np.cumsum(self.weights**2)])
 
     def pull(self, arms: Integers, upto: int) -> None:
         """Give these rows the blocks up to the upto-th; all of them have had the same number before."""
         begin = int(self.counts[arms[0]])
-        end = min(upto, len(self.drawn))
+        end = min(upto, self.blocks)
         if end <= begin:
             return
+        if end > len(self.drawn):
+            self._order(4 * end)
         which = self.drawn[begin:end]
         queries = np.ascontiguousarray(self.query[which])
         here = slice(begin, end)
@@ -111,7 +119,7 @@ class Pulled:
         spread = np.maximum(third - 2 * means * second + means**2 * squares, 0.0) / total**2
         between = spread * counts / np.maximum(counts - 1, 1)
         variances = np.where(counts >= FEWEST_BETWEEN, np.maximum(within, between), within)
-        done = counts >= len(self.drawn)
+        done = counts >= self.blocks
         return np.where(done, sums, means), np.where(done, 0.0, variances)
 
 
@@ -127,4 +135,8 @@ def permute(rows: Rows, seed: int) -> PulledRows:
         placed[:, :d] = block[:, order]
         blocks[:, begin : begin + len(block)] = placed.reshape(len(block), count, LANES).transpose(1, 0, 2)
         squares += np.einsum("nd,nd->d", block, block, dtype=np.float64)
-    return PulledRows(blocks, order, squares[order] / n)
+    roots = np.zeros(count * LANES, np.float32)
+    roots[:d] = np.sqrt(squares[order] / n)
+    # The narrowest type that numbers the columns: the order is read for every query.
+    narrow = order.astype(np.int32 if d < 2**31 else np.int64)
+    return PulledRows(blocks, narrow, roots)

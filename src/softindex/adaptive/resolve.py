@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,8 @@ __all__ = ["Bounds", "Unresolved"]
 FIRST = 64
 MOST = 8
 """Where more than one row in so many would have to be scored again, scoring all of them at once is faster."""
+NARROW = 0.01
+"""Radii below this need one exponential for both bounds."""
 FREE = 256
 """So many rows may always be scored again."""
 
@@ -22,26 +23,31 @@ class Unresolved(Exception):  # noqa: N818
     """The radii are too wide: too many rows would have to be scored again."""
 
 
-@dataclass(slots=True)
 class Bounds:
-    """Every logit between low and high (n,), which only come closer; score(rows) gives logits and their own radii."""
+    """Every logit between low and high (n,), which only come closer.
 
-    low: Doubles
-    high: Doubles
-    score: Callable[[Integers], tuple[Doubles, Doubles]]
-    known: np.ndarray
-    """(n,) bool: scored exactly."""
-    limit: int
-    """Rows that may be scored before Unresolved is raised."""
-    scored: int = 0
+    score(rows) gives the logits of rows and their own radii.  The exponentials of both bounds are kept, relative to the
+    first largest bound: taking them is most of the work.
+    """
 
-    @classmethod
-    def around(
-        cls, values: Doubles, radii: Doubles, score: Callable[[Integers], tuple[Doubles, Doubles]], *, bounded: bool
-    ) -> Bounds:
+    __slots__ = ("_lower", "_upper", "high", "known", "limit", "low", "peak", "score", "scored")
+
+    def __init__(
+        self, values: Doubles, radii: Doubles, score: Callable[[Integers], tuple[Doubles, Doubles]], *, bounded: bool
+    ) -> None:
         """Bounds from logits and radii; bounded: give up where too many rows would have to be scored."""
-        limit = max(FREE, len(values) // MOST) if bounded else len(values)
-        return cls(values - radii, values + radii, score, np.zeros(len(values), bool), limit)
+        self.low, self.high, self.score = values - radii, values + radii, score
+        self.known = np.zeros(len(values), bool)
+        self.limit = max(FREE, len(values) // MOST) if bounded else len(values)
+        self.scored = 0
+        self.peak = float(self.high.max())
+        widest = float(radii.max())
+        if widest < NARROW:
+            # exp(x - r) >= exp(x) (1 - r), and exp(x + r) <= exp(x) (1 + r + r^2) for r below one.
+            weights = np.exp(values - self.peak)
+            self._lower, self._upper = weights * (1 - radii), weights * (1 + radii * (1 + radii))
+        else:
+            self._lower, self._upper = np.exp(self.low - self.peak), np.exp(self.high - self.peak)
 
     def resolve(self, rows: Integers) -> None:
         """Score these rows exactly."""
@@ -52,47 +58,53 @@ class Bounds:
             raise Unresolved
         values, radii = self.score(new)
         self.low[new], self.high[new] = values - radii, values + radii
+        self._lower[new], self._upper[new] = np.exp(self.low[new] - self.peak), np.exp(self.high[new] - self.peak)
         self.known[new] = True
         self.scored += len(new)
 
+    def _hopefuls(self, k: int) -> Integers:
+        """Rows that may be among the k best: whose upper bound reaches the k-th best lower bound."""
+        n = len(self.low)
+        least = self.low.max() if k == 1 else np.partition(self.low, n - k)[n - k]
+        return np.flatnonzero(self.high >= least)
+
+    def hopeless(self, k: int, epsilon: float, limit: int) -> bool:
+        """Whether bounds like these leave more rows than the limit to be scored for the k best and Z."""
+        if len(self._hopefuls(k)) > limit:
+            return True
+        gap = float(self._upper.sum() - self._lower.sum())
+        allowed = epsilon * float(self._upper.sum() + self._lower.sum())
+        if gap <= allowed:
+            return False
+        n, gaps = len(self.low), self._upper - self._lower
+        largest = np.partition(gaps, n - limit)[n - limit :] if limit < n else gaps
+        return gap - float(largest.sum()) > allowed
+
     def best(self, k: int) -> tuple[Integers, Doubles]:
         """The k rows of highest logit, best first, equal ones by their number; and their logits."""
-        n = len(self.low)
-        least = np.partition(self.low, n - k)[n - k]
-        self.resolve(np.flatnonzero(self.high >= least))
+        rows = self._hopefuls(k)
+        self.resolve(rows)
         # Of those that could be among the best all are known now, and the others lie below them for certain.
-        rows = np.flatnonzero(self.known & (self.high >= least))
         values = (self.low[rows] + self.high[rows]) / 2
         order = np.lexsort((rows, -values))[:k]
         return rows[order], values[order]
 
-    def hopeless(self, k: int, epsilon: float, limit: int) -> bool:
-        """Whether bounds like these leave more rows than the limit to be scored for the k best and Z."""
-        n = len(self.low)
-        least = np.partition(self.low, n - k)[n - k]
-        if int((self.high >= least).sum()) > limit:
-            return True
-        peak = float(self.high.max())
-        lower, upper = np.exp(self.low - peak), np.exp(self.high - peak)
-        gaps = upper - lower
-        largest = np.partition(gaps, n - limit)[n - limit :] if limit < n else gaps
-        return float(gaps.sum() - largest.sum()) > epsilon * float(lower.sum() + upper.sum())
-
     def log_partition(self, epsilon: float) -> tuple[float, float, float]:
         """log Z with bounds, such that exp of the value is within a part epsilon of Z."""
-        wanted = FIRST
         while True:
-            peak = float(self.high.max())
-            lower, upper = np.exp(self.low - peak), np.exp(self.high - peak)
-            low, high = float(lower.sum()) * (1 - 1e-12), float(upper.sum()) * (1 + 1e-12)
+            low, high = float(self._lower.sum()) * (1 - 1e-12), float(self._upper.sum()) * (1 + 1e-12)
             if high - low <= epsilon * (high + low):
-                return peak + float(np.log((low + high) / 2)), peak + float(np.log(low)), peak + float(np.log(high))
-            gaps = np.where(self.known, 0.0, upper - lower)
-            count = min(wanted, int((gaps > 0).sum()))
+                value, low, high = (self.peak + float(np.log(part)) for part in ((low + high) / 2, low, high))
+                return value, low, high
+            gaps = np.where(self.known, 0.0, self._upper - self._lower)
+            order = np.argsort(-gaps)
+            # So many of the widest that the others alone would do; what they are found to be changes the sums again.
+            left = float(gaps.sum()) - np.cumsum(gaps[order])
+            count = int(np.searchsorted(-left, -epsilon * (high + low) * 0.9)) + 1
+            count = min(max(count, FIRST), int((gaps > 0).sum()))
             if count == 0:
                 raise Unresolved
-            self.resolve(np.argpartition(gaps, len(gaps) - count)[len(gaps) - count :])
-            wanted *= 2
+            self.resolve(order[:count])
 
     def nucleus(self, top_p: float) -> tuple[Integers, Doubles, tuple[float, float, float]]:
         """The fewest most probable rows that hold top_p of the mass together, proven; their logits; and log Z."""

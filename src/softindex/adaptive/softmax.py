@@ -36,6 +36,9 @@ GUARANTEES = ("pac", "deterministic", "calibrated", "exact")
 KIND = "adaptive-softmax"
 TINY = 1e-33
 """What products too small for float32 may lose."""
+SHORT = 256
+"""Rows of fewer numbers are scored at once: screening them takes longer than reading them."""
+NAMED = 256
 GROUP = 8
 """Queries screened together: their scores of all rows are held at once."""
 
@@ -208,17 +211,18 @@ class AdaptiveSoftmax:
     def calibrate(self, queries: Any, *, threads: int | None = None) -> None:
         """Learn from held-out queries (m, d) how far scores in eight bits really are, for guarantee="calibrated".
 
-        With m queries delta may be as small as 1 / (m + 1).
+        With m queries delta may be as small as 2 / (m + 1).
         """
         batch, _ = self._check(queries)
         workers, screen = check_threads(threads), self._screen
         ratios = np.empty((len(screen.levels), len(batch)))
         for column, query in enumerate(batch):
-            exact = self._rows.scan(query, workers)
-            slack = self._rows.scan_error() * screen.magnitudes(query) + TINY
+            exact = self._scan(query, workers)
             for row, level in enumerate(screen.levels):
                 scores = screen.score(level, query[None], workers)[0]
-                ratios[row, column] = ((np.abs(exact - scores.values) + slack) / (scores.radii + TINY)).max()
+                ratios[row, column] = (
+                    (np.abs(exact.values - scores.values) + exact.radii) / (scores.radii + TINY)
+                ).max()
         self._calibration = calibrate(ratios)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -261,7 +265,7 @@ class AdaptiveSoftmax:
 
     def _screened(self, batch: Doubles, guarantee: str, threads: int) -> Iterator[tuple[Doubles, Scores | None]]:
         """Each query with its scores of the coarsest level, where the guarantee needs them."""
-        if guarantee in ("exact", "pac"):
+        if guarantee in ("exact", "pac") or self.dim < SHORT:
             yield from ((query, None) for query in batch)
             return
         for begin in range(0, len(batch), GROUP):
@@ -269,7 +273,7 @@ class AdaptiveSoftmax:
             yield from zip(part, self._screen.score(self._screen.levels[0], part, threads), strict=True)
 
     def _top_k(self, one: tuple[Doubles, Scores | None], asked: _Asked) -> _Answer:
-        if asked.guarantee == "pac":
+        if asked.guarantee == "pac" and self.dim >= SHORT:
             return self._estimated(one[0], asked)
         factors = [1.0] * len(self._screen.levels)
         if asked.guarantee == "calibrated" and self._calibration is not None:
@@ -304,12 +308,16 @@ class AdaptiveSoftmax:
                 spent, read = spent + bounds.scored * d, read + bounds.scored * width
                 return _Answer(rows, logits, log_z, asked.guarantee, spent, read)
             spent, read = spent + bounds.scored * d, read + bounds.scored * width
-        values = self._rows.scan(query, asked.threads)
-        radii = self._rows.scan_error() * self._screen.magnitudes(query) + TINY
-        bounds = self._bounds(query, values, radii, asked.inverse, bounded=False)
+        scanned = self._scan(query, asked.threads)
+        bounds = self._bounds(query, scanned.values, scanned.radii, asked.inverse, bounded=False)
         rows, logits, log_z = find(bounds)
         more = n + bounds.scored
         return _Answer(rows, logits, log_z, "exact", spent + more * d, read + more * width)
+
+    def _scan(self, query: Doubles, threads: int) -> Scores:
+        """Scores of all rows in float32, with what that loses."""
+        radii = self._rows.scan_error() * self._screen.magnitudes(query) + TINY
+        return Scores(self._rows.scan(query, threads), radii)
 
     def _bounds(
         self, query: Doubles, values: Doubles, radii: Doubles, inverse: float, *, bounded: bool = True
@@ -321,7 +329,7 @@ class AdaptiveSoftmax:
         def score(rows: Integers) -> tuple[Doubles, Doubles]:
             return inverse * self._rows.products(rows, query) + bias[rows], lost[rows]
 
-        return Bounds.around(inverse * values + bias, inverse * radii + lost, score, bounded=bounded)
+        return Bounds(inverse * values + bias, inverse * radii + lost, score, bounded=bounded)
 
     def _estimated(self, query: Doubles, asked: _Asked) -> _Answer:
         if self._pulls is None:
@@ -329,7 +337,7 @@ class AdaptiveSoftmax:
         inverse = asked.inverse
         bias = self._bias.astype(np.float64)
         # Every query has an order of its own, and the same one again in any batch.
-        rng = np.random.default_rng([self._seed, hash_bytes(query.tobytes())])
+        rng = np.random.default_rng([self._seed, _name(query)])
         pulled = self._pulls.start(query, rng)
         d, width = self.dim, self._rows.bytes_per_row
         try:
@@ -354,9 +362,12 @@ class AdaptiveSoftmax:
         )
         return _Answer(found.rows, found.logits, (value, value - error, value + error), "pac", spent, read)
 
-    def _draw(self, one: Any, n: int, inverse: float, rng: np.random.Generator, threads: int) -> Integers:
+    def _draw(
+        self, one: tuple[Doubles, Scores | None], n: int, inverse: float, rng: np.random.Generator, threads: int
+    ) -> Integers:
         """Draw from the softmax itself; a row once scored is never rejected again."""
         query, scores = one
+        scores = scores or self._scan(query, threads)
         bounds = self._bounds(query, scores.values, scores.radii, inverse, bounded=False)
         found: list[int] = []
         peak = float(bounds.high.max())
@@ -372,6 +383,12 @@ class AdaptiveSoftmax:
             found += picks[rng.random(wanted) * before < truth].tolist()
             weights[picks] = truth
         return np.array(found[:n])
+
+
+def _name(query: Doubles) -> int:
+    """A number that differs between queries; of a long one some coordinates and the sum of all are looked at."""
+    step = max(1, len(query) // NAMED)
+    return hash_bytes(np.append(query[::step], query.sum()).tobytes())
 
 
 def _collect(answers: list[_Answer], single: bool) -> SoftTopK:
