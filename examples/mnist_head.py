@@ -51,7 +51,7 @@ def train(images, labels, filters, rng, epochs):
             chances = np.exp(logits - logits.max(axis=1, keepdims=True))
             chances /= chances.sum(axis=1, keepdims=True)
             chances[np.arange(len(rows)), labels[rows]] -= 1
-            weights -= 0.003 / (1 + epoch) * chances.T @ seen / len(rows)
+            weights -= 0.02 / (1 + epoch) * chances.T @ seen / len(rows)
     return weights
 
 

@@ -17,8 +17,10 @@ __all__ = ["Found", "TooDear", "find_best"]
 FIRST_BLOCKS = 2
 GROWTH, LARGEST_STEP = 1.5, 6.0
 """Each look has at least and at most so many times the blocks of the one before."""
-LARGEST_PART = 0.25
+LARGEST_PART, LARGEST_PART_OF_FEW = 0.25, 0.5
 """Of all multiplications: where the estimates would take more than this, all rows are scored instead."""
+FEW = 256
+"""Rows that are scored in no time: then multiplications are what is to be saved, and it may be tried for longer."""
 FIRST_LOOK, MOST_LEFT = 1 / 16, 0.25
 """Once rows have had this part of their blocks, no more than so many of them may be left to choose from."""
 WITHIN = 15
@@ -74,7 +76,8 @@ class _State:
         return self.pulled.multiplications + self.exact_rows * self.d
 
     def _afford(self, more: int) -> None:
-        if self.spent() + more > LARGEST_PART * len(self.values) * self.d and len(self.values) > 1:
+        part = LARGEST_PART if len(self.values) > FEW else LARGEST_PART_OF_FEW
+        if self.spent() + more > part * len(self.values) * self.d and len(self.values) > 1:
             raise TooDear
 
 
@@ -113,7 +116,7 @@ def _eliminate(state: _State, k: int, delta: float) -> Integers:
         low, high = state.values[active] - width, state.values[active] + width
         least = np.partition(low, len(active) - k)[len(active) - k]
         active = active[high >= least]
-        if len(active) > MOST_LEFT * n and len(active) > k and state.pulled.counts[active[0]] >= FIRST_LOOK * blocks:
+        if n > FEW and len(active) > max(k, MOST_LEFT * n) and state.pulled.counts[active[0]] >= FIRST_LOOK * blocks:
             raise TooDear
         if len(active) == k:
             return np.asarray(active)
