@@ -4,6 +4,8 @@ import numpy as np
 
 from benchmarks.data import glove
 from softindex import AdaptiveSoftmax
+from softindex.adaptive.rows import Rows
+from softindex.adaptive.screen import encode
 from softindex.evaluate.tables import Table
 from softindex.evaluate.timing import take_turns
 
@@ -149,8 +151,50 @@ def trials(make, count, seeds=8):
     return lambda _: held
 
 
+MATRICES = {
+    "normal": lambda rng, shape: rng.standard_normal(shape),
+    "heavy columns": lambda rng, shape: rng.standard_normal(shape) * 10.0 ** rng.uniform(-4, 4, shape[1]),
+    "heavy tails": lambda rng, shape: rng.standard_t(2, shape),
+    "sparse": lambda rng, shape: rng.standard_normal(shape) * (rng.random(shape) < 0.1),
+    "signs": lambda rng, shape: np.sign(rng.standard_normal(shape)),
+    "huge": lambda rng, shape: 1e13 * rng.standard_normal(shape),
+}
+
+
+def certificate(seeds=4, n=50, count=40):
+    """How often a score is farther off than its radius, half of the queries along what a row's code loses."""
+    rows = []
+    for kind, make in MATRICES.items():
+        trials, violations, closest = 0, 0, 0.0
+        for seed in range(seeds):
+            for d in (7, 64, 333):
+                rng = np.random.default_rng([seed, d])
+                weights = make(rng, (n, d)).astype(np.float32)
+                screen = encode(Rows(weights))
+                for level in screen.levels:
+                    queries = rng.standard_normal((count, d))
+                    queries[::2] = lost_directions(screen, level, weights)[: count // 2]
+                    queries = queries.astype(np.float32).astype(np.float64)
+                    for query, scores in zip(queries, screen.score(level, queries, 1), strict=True):
+                        truth = weights.astype(np.longdouble) @ query.astype(np.longdouble)
+                        away = np.abs(truth - scores.values)
+                        trials, violations = trials + n, violations + int((away > scores.radii).sum())
+                        closest = max(closest, float((away / np.maximum(scores.radii, 1e-300)).max()))
+        rows.append([kind, f"{trials:,}", str(violations), f"{closest:.3f}"])
+    return rows
+
+
+def lost_directions(screen, level, weights):
+    """(n, d) for each row the query for which its code is worst: along what the code loses."""
+    codes = level.codes.astype(np.float64)
+    if level.bits == 4:
+        halves = level.codes.reshape(len(codes), -1, 32)
+        codes = np.concatenate([halves & 15, halves >> 4], axis=2).reshape(len(codes), -1)[:, : weights.shape[1]] - 8.0
+    return (weights / screen.columns - level.scales[:, None] * codes) / screen.columns
+
+
 def run(options):
-    """The clock on every set, and the success of pac."""
+    """The clock on every set, the success of pac, and trials of the certificate."""
     timed = [row for name, (weights, make), count in sets() for row in clock(name, weights, make, count)]
     count, rates = 800, []
     for name, make in (
@@ -173,5 +217,11 @@ def run(options):
             "and seeds (in brackets how many times fewer multiplications, and how often everything was scored)",
             ["set", "k", "delta = 0.1", "delta = 0.05", "delta = 0.01"],
             rates,
+        ),
+        Table(
+            "The certificate of the screens in four and eight bits: trials, scores farther off than their radius, and "
+            "the largest part of its radius that any was off by",
+            ["weights", "trials", "violations", "closest"],
+            certificate(),
         ),
     ]
