@@ -10,7 +10,7 @@ demo: .venv/core
 	$(BIN)/softindex demo
 
 test: .venv/all
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 check: .venv/all
 	$(BIN)/ruff check .

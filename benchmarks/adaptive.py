@@ -75,8 +75,8 @@ def plain(weights):
 def sets():
     """Name, weights with a maker of queries, and how many queries are timed."""
     for name, make in (("toy", toy), ("regular", regular)):
-        for d in (10_000, 100_000):
-            yield f"{name}, 100 x {d:,}", make(d), 100
+        for d, count in ((10_000, 100), (100_000, 100), (1_000_000, 20)):
+            yield f"{name}, 100 x {d:,}", make(d), count
     yield "planted, 30,000 x 4,096", planted(30_000, 4096), 40
     yield "isotropic noise, 30,000 x 4,096", isotropic(30_000, 4096), 40
     found = words()

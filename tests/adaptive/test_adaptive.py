@@ -29,7 +29,9 @@ def softmax(weights, query, temperature=1.0, bias=None):
 
 def assert_right(found, weights, query, k, *, temperature=1.0, bias=None, epsilon=EPSILON):
     chances, log_z = softmax(weights, query, temperature, bias)
-    best = np.lexsort((np.arange(len(chances)), -chances))[:k]
+    # By their logits, as the probabilities may be too small to be told apart.
+    logits = weights.astype(np.float64) @ query.astype(np.float64) / temperature + (0 if bias is None else bias)
+    best = np.lexsort((np.arange(len(logits)), -logits))[:k]
     np.testing.assert_array_equal(found.ids, best)
     np.testing.assert_allclose(found.probabilities, chances[best], rtol=epsilon)
     assert found.log_partition.low - 1e-9 <= log_z <= found.log_partition.high + 1e-9
@@ -133,6 +135,56 @@ def test_a_batch_is_its_queries_one_by_one(guarantee):
         assert whole.guarantee[row] == alone.guarantee
         assert whole.multiplications[row] == alone.multiplications
         assert whole.log_partition.value[row] == alone.log_partition.value
+
+
+@pytest.mark.parametrize("guarantee", ["exact", "deterministic", "pac"])
+@pytest.mark.parametrize("temperature", [0.05, 0.08, 1e-2, 1e-4])
+def test_low_temperatures_leave_nothing_out_of_range(guarantee, temperature):
+    weights = np.random.default_rng(0).standard_normal((100, 512)).astype(np.float32)
+    query = np.random.default_rng(1).standard_normal(512).astype(np.float32)
+    soft = AdaptiveSoftmax(weights)
+    found = soft.top_k(query, 3, temperature=temperature, guarantee=guarantee)
+    assert_right(found, weights, query, 3, temperature=temperature)
+    assert np.isfinite(found.log_partition).all()
+    assert set(soft.sample(query, 3, temperature=temperature, seed=0)) == {int(found.ids[0])}
+
+
+def test_an_epsilon_below_rounding_is_met_as_far_as_float64_goes():
+    weights = np.random.default_rng(0).standard_normal((100, 512)).astype(np.float32)
+    query = np.random.default_rng(1).standard_normal(512).astype(np.float32)
+    bias = np.zeros(100)
+    bias[3] = 1e6
+    for soft, temperature in ((AdaptiveSoftmax(weights), 1e-2), (AdaptiveSoftmax(weights, bias), 1.0)):
+        for guarantee in ("exact", "deterministic", "pac"):
+            found = soft.top_k(query, 1, temperature=temperature, epsilon=1e-13, guarantee=guarantee)
+            assert found.log_partition.low <= found.log_partition.value <= found.log_partition.high
+    equal = AdaptiveSoftmax(np.full((4, 3), 1e5, np.float32)).nucleus(np.full(3, 100, np.float32), 0.5)
+    assert len(equal.ids) == 2
+
+
+def test_sparse_rows_are_not_taken_for_zero():
+    rng = np.random.default_rng(0)
+    weights = np.zeros((400, 4096), np.float32)
+    for row in weights:
+        row[rng.choice(4096, 10, replace=False)] = 2 + rng.random(10)
+    weights[0] = 20 / 4096
+    right = 0
+    for seed in range(10):
+        query = (1 + 0.01 * rng.random(4096)).astype(np.float32)
+        found = AdaptiveSoftmax(weights, seed=seed).top_k(query, guarantee="pac", delta=0.05)
+        right += found.ids[0] == softmax(weights, query)[0].argmax()
+    assert right == 10
+
+
+@pytest.mark.parametrize("scale", [1e-13, 1e-15, 5e9, 4e12])
+def test_estimates_at_the_ends_of_float32(scale):
+    weights = (np.random.default_rng(0).standard_normal((200, 4096)) * scale).astype(np.float32)
+    query = (weights[123] * 3).astype(np.float32)
+    soft, temperature = AdaptiveSoftmax(weights), scale**2 * 100
+    for guarantee in ("pac", "deterministic", "exact"):
+        assert_right(
+            soft.top_k(query, temperature=temperature, guarantee=guarantee), weights, query, 1, temperature=temperature
+        )
 
 
 def test_isotropic_noise_falls_back_to_scoring_everything():

@@ -44,11 +44,12 @@ def test_estimates_are_unbiased_and_their_variances_honest(kind, blocks):
     truth, found, told = estimates(kind, blocks, 1500)
     spread = found.std(axis=0)
     assert (np.abs(found.mean(axis=0) - truth) < 5 * spread / np.sqrt(len(found))).all()
-    # In the mean over the orders never less than it is by much. Where a row is like the query, blocks of much weight
-    # have large products too: their ratio varies less than the products do, of which the variance is made.
+    # In the mean over the orders never less than it is by much. More, where a row is like the query: blocks of much
+    # weight then have large products too, and their ratio varies less than the products do; and where a row is longer
+    # than others, as its length counts.
     ratio = told.mean(axis=0) / found.var(axis=0)
     assert (ratio > 0.75).all(), ratio
-    assert (ratio < (8 if kind == "aligned" else 1.6)).all(), ratio
+    assert (ratio < (8 if kind == "aligned" else 4)).all(), ratio
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -69,6 +70,15 @@ def test_after_every_block_the_product_is_exact():
     assert pulled.multiplications == len(weights) * len(pulled.drawn) * LANES
 
 
+@pytest.mark.parametrize("d", [1, 15, 16, 17, 100, 320])
+def test_every_column_stands_somewhere_once(d):
+    weights = np.arange(1, d + 1, dtype=np.float32)[None]
+    rows = permute(Rows(weights), 3)
+    found = rows.blocks[:, 0].ravel()
+    np.testing.assert_array_equal(np.sort(found[found > 0]), weights[0])
+    np.testing.assert_array_equal(rows.place(weights[0]).ravel(), found)
+
+
 def test_blocks_without_weight_are_not_read():
     weights, query = made("normal", d=64)
     assert len(permute(Rows(weights), 0).start(np.zeros(64), np.random.default_rng(0)).drawn) == 0
@@ -79,7 +89,9 @@ def test_blocks_without_weight_are_not_read():
 def test_heavy_coordinates_come_first():
     weights, query = made("heavy query")
     rows = permute(Rows(weights), 0)
-    heavy = {place // LANES for place in np.flatnonzero(np.isin(rows.order, np.arange(5)))}
+    marked = np.zeros(weights.shape[1], np.float32)
+    marked[:5] = 1
+    heavy = set(np.flatnonzero(rows.place(marked).any(axis=1)).tolist())
     firsts = [rows.start(query, np.random.default_rng(seed)).drawn[0] for seed in range(200)]
     assert np.mean([first in heavy for first in firsts]) > 1.5 * len(heavy) / len(rows.blocks)
 

@@ -14,7 +14,7 @@ from softindex.records import Doubles, Integers
 
 __all__ = ["Found", "TooDear", "find_best"]
 
-FIRST_BLOCKS = 2
+FIRST_BLOCKS = 3
 GROWTH, LARGEST_STEP = 1.5, 6.0
 """Each look has at least and at most so many times the blocks of the one before."""
 LARGEST_PART, LARGEST_PART_OF_FEW = 0.25, 0.5
@@ -58,8 +58,13 @@ class _State:
     exact_rows: int = 0
 
     def pull(self, arms: Integers, upto: int) -> None:
-        """Give these rows, which have had equally many blocks, the blocks up to the upto-th."""
-        self.pulled.pull(arms, upto)
+        """Give these rows the blocks up to the upto-th."""
+        counts = self.pulled.counts[arms]
+        if counts.min() == counts.max():
+            self.pulled.pull(arms, upto)
+        else:
+            for count in np.unique(counts):
+                self.pulled.pull(np.ascontiguousarray(arms[counts == count]), upto)
         means, variances = self.pulled.estimate(arms)
         self.values[arms] = self.inverse_temperature * means + self.bias[arms]
         self.variances[arms] = self.inverse_temperature**2 * variances
@@ -125,7 +130,7 @@ def _eliminate(state: _State, k: int, delta: float) -> Integers:
             state.resolve(active)
             order = np.lexsort((active, -state.values[active]))[:k]
             return np.asarray(active[order])
-        wanted = _next(wanted, _ratio(state.values[active], width, k))
+        wanted = _next(wanted, _ratio(state.values[active], width, k), 0.7)
         # Not past the point at which it is decided whether to go on.
         look = max(FIRST_BLOCKS + 1, round(FIRST_LOOK * blocks))
         if state.pulled.counts[active[0]] < look:
@@ -138,12 +143,15 @@ def _ratio(values: Doubles, widths: Doubles, k: int) -> float:
         return 1.0
     ordered = np.partition(values, (len(values) - k - 1, len(values) - k))
     gap = float(ordered[len(values) - k] - ordered[len(values) - k - 1])
-    return 2 * float(np.median(widths)) / max(gap, 1e-300)
+    return 2 * float(widths.mean()) / max(gap, 1e-300)
 
 
-def _next(blocks: int, ratio: float) -> int:
-    """How many blocks to look at next, for widths that are so many times too large: they fall with the square root."""
-    return max(blocks + 1, round(blocks * min(max(GROWTH, 0.7 * min(ratio, 1e3) ** 2), LARGEST_STEP)))
+def _next(blocks: int, ratio: float, aim: float) -> int:
+    """How many blocks to look at next, for widths that are so many times too large: they fall with the square root.
+
+    aim: below one to come near, where rows drop out on the way; above to be there at once.
+    """
+    return max(blocks + 1, round(blocks * min(max(GROWTH, aim * min(ratio, 1e3) ** 2), LARGEST_STEP)))
 
 
 def _sharpen(state: _State, best: Integers, epsilon: float, delta: float) -> tuple[float, float]:
@@ -174,9 +182,14 @@ def _sharpen(state: _State, best: Integers, epsilon: float, delta: float) -> tup
 def _improve(state: _State, arms: Integers, blocks: int, ratio: float) -> None:
     """More blocks for rows whose errors are so many times too large; rows that would have most are scored whole."""
     arms = arms[state.variances[arms] > 0]
+    if len(arms) == 0:
+        return
     counts = state.pulled.counts[arms]
-    for count in np.unique(counts):
-        same, upto = np.ascontiguousarray(arms[counts == count]), _next(int(count), ratio)
+    # Few rows are brought to the same number of blocks, which takes one step instead of many.
+    groups = np.unique(counts)[-1:] if len(state.values) <= FEW else np.unique(counts)
+    for count in groups:
+        same = arms if len(groups) == 1 else np.ascontiguousarray(arms[counts == count])
+        upto = _next(int(count), ratio, 1.2)
         if 2 * upto >= blocks:
             state.resolve(same)
         else:

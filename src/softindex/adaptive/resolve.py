@@ -13,6 +13,7 @@ __all__ = ["Bounds", "Unresolved"]
 FIRST = 64
 MOST = 8
 """Where more than one row in so many would have to be scored again, scoring all of them at once is faster."""
+FARTHEST = 30.0
 NARROW = 0.01
 """Radii below this need one exponential for both bounds."""
 FREE = 256
@@ -41,13 +42,15 @@ class Bounds:
         self.limit = max(FREE, len(values) // MOST) if bounded else len(values)
         self.scored = 0
         self.peak = float(self.high.max())
-        widest = float(radii.max())
-        if widest < NARROW:
+        if float(radii.max()) < NARROW:
             # exp(x - r) >= exp(x) (1 - r), and exp(x + r) <= exp(x) (1 + r + r^2) for r below one.
             weights = np.exp(values - self.peak)
             self._lower, self._upper = weights * (1 - radii), weights * (1 + radii * (1 + radii))
         else:
-            self._lower, self._upper = np.exp(self.low - self.peak), np.exp(self.high - self.peak)
+            self._exponentiate()
+
+    def _exponentiate(self) -> None:
+        self._lower, self._upper = np.exp(self.low - self.peak), np.exp(self.high - self.peak)
 
     def resolve(self, rows: Integers) -> None:
         """Score these rows exactly."""
@@ -61,6 +64,11 @@ class Bounds:
         self._lower[new], self._upper[new] = np.exp(self.low[new] - self.peak), np.exp(self.high[new] - self.peak)
         self.known[new] = True
         self.scored += len(new)
+        # A wide bound may have stood far above all logits: what is left must not underflow.
+        top = float(self.high.max())
+        if self.peak - top > FARTHEST:
+            self.peak = top
+            self._exponentiate()
 
     def _hopefuls(self, k: int) -> Integers:
         """Rows that may be among the k best: whose upper bound reaches the k-th best lower bound."""
@@ -90,24 +98,31 @@ class Bounds:
         return rows[order], values[order]
 
     def log_partition(self, epsilon: float) -> tuple[float, float, float]:
-        """log Z with bounds, such that exp of the value is within a part epsilon of Z."""
+        """log Z with bounds, such that Z is within a part epsilon of exp of the value."""
         while True:
             low, high = float(self._lower.sum()) * (1 - 1e-12), float(self._upper.sum()) * (1 + 1e-12)
             if high - low <= epsilon * (high + low):
-                value, low, high = (self.peak + float(np.log(part)) for part in ((low + high) / 2, low, high))
-                return value, low, high
+                return self._log_sums(low, high)
             gaps = np.where(self.known, 0.0, self._upper - self._lower)
             order = np.argsort(-gaps)
             # So many of the widest that the others alone would do; what they are found to be changes the sums again.
             left = float(gaps.sum()) - np.cumsum(gaps[order])
             count = int(np.searchsorted(-left, -epsilon * (high + low) * 0.9)) + 1
             count = min(max(count, FIRST), int((gaps > 0).sum()))
+            # Where every row is known, float64 has no more to tell: the bounds say how far it got.
             if count == 0:
-                raise Unresolved
+                return self._log_sums(low, high)
             self.resolve(order[:count])
 
+    def _log_sums(self, low: float, high: float) -> tuple[float, float, float]:
+        value, lower, upper = (self.peak + float(np.log(part)) for part in ((low + high) / 2, low, high))
+        return value, lower, upper
+
     def nucleus(self, top_p: float) -> tuple[Integers, Doubles, tuple[float, float, float]]:
-        """The fewest most probable rows that hold top_p of the mass together, proven; their logits; and log Z."""
+        """The fewest most probable rows that hold top_p of the mass together; their logits; and log Z.
+
+        Proven, but for shares within 1e-9 of top_p, which are taken for it.
+        """
         epsilon, k = 0.01, 16
         while True:
             value, low, high = self.log_partition(epsilon)
@@ -121,6 +136,7 @@ class Bounds:
             # As few as sure, if log Z is high; the least that may do, if it is low.
             least = int(np.searchsorted(running, np.log(top_p) + low))
             if least == sure or epsilon < 1e-9:
-                count = min(sure, len(rows) - 1) + 1
+                # The share of the fewest may be top_p to the last digits, as of two equal rows in four.
+                count = min(least, len(rows) - 1) + 1
                 return rows[:count], logits[:count], (value, low, high)
             epsilon /= 8

@@ -113,7 +113,7 @@ class Screen:
 
     def magnitudes(self, query: Doubles) -> Doubles:
         """(n,) no less than the sum over j of |row_j query_j|, by Cauchy and Schwarz."""
-        return np.asarray(self.lengths * _norm(query * self.columns))
+        return np.asarray(self.lengths.astype(np.float64) * (_norm(query * self.columns) * (1 + 2.0**-50)))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays to save."""

@@ -152,7 +152,7 @@ class AdaptiveSoftmax:
         guarantee: str = "deterministic",
         threads: int | None = None,
     ) -> Estimate:
-        """Return log Z of x (d,) or (b, d), such that Z is within a part epsilon, with its bounds."""
+        """Return log Z of x (d,) or (b, d), such that Z is within a part epsilon of exp(value), with its bounds."""
         found = self.top_k(
             x, 1, temperature=temperature, epsilon=epsilon, delta=delta, guarantee=guarantee, threads=threads
         )
@@ -355,7 +355,8 @@ class AdaptiveSoftmax:
             answer = self._top_k((query, None), asked._replace(guarantee="exact", epsilon=asked.epsilon / 2))
             spent = answer.multiplications + pulled.multiplications
             return answer._replace(multiplications=spent, bytes_read=answer.bytes_read + 4 * pulled.multiplications)
-        value, error = found.log_partition, found.error
+        # A little for the rounding of sums.
+        value, error = found.log_partition, found.error + 1e-9
         spent, read = (
             pulled.multiplications + found.exact_rows * d,
             4 * pulled.multiplications + found.exact_rows * width,
@@ -370,9 +371,10 @@ class AdaptiveSoftmax:
         scores = scores or self._scan(query, threads)
         bounds = self._bounds(query, scores.values, scores.radii, inverse, bounded=False)
         found: list[int] = []
-        peak = float(bounds.high.max())
-        weights = np.exp(bounds.high - peak)
         while len(found) < n:
+            # Relative to what is now the largest bound: the first may have stood far above all logits.
+            peak = float(bounds.high.max())
+            weights = np.exp(bounds.high - peak)
             cumulative = np.cumsum(weights)
             wanted = n - len(found)
             picks = np.searchsorted(cumulative, rng.random(wanted) * cumulative[-1], side="right")
@@ -381,7 +383,6 @@ class AdaptiveSoftmax:
             bounds.resolve(np.unique(picks))
             truth = np.exp((bounds.low[picks] + bounds.high[picks]) / 2 - peak)
             found += picks[rng.random(wanted) * before < truth].tolist()
-            weights[picks] = truth
         return np.array(found[:n])
 
 
