@@ -37,6 +37,17 @@ def planted(n, d, seed=0):
     )
 
 
+def several(n, d, count, seed=0):
+    """The same rows; the query leans to several of them alike."""
+    weights = isotropic(n, d, seed)[0]
+
+    def draw(rng):
+        chosen = rng.choice(n, count, replace=False)
+        return 15 * weights[chosen].sum(axis=0) + np.float32(0.15) * rng.standard_normal(d, dtype=np.float32)
+
+    return weights, draw
+
+
 def isotropic(n, d, seed=0):
     """The same rows; the query is noise, and nothing can be saved."""
     weights = np.random.default_rng(seed).standard_normal((n, d), dtype=np.float32) / np.float32(np.sqrt(d))
@@ -201,6 +212,8 @@ def run(options):
         ("toy, 100 x 10,000", lambda seed: toy(10_000, seed)),
         ("regular, 100 x 20,000", lambda seed: regular(20_000, seed)),
         ("planted, 2,000 x 4,096", lambda seed: planted(2000, 4096, seed)),
+        ("5 planted, 2,000 x 16,384", lambda seed: several(2000, 16_384, 5, seed)),
+        ("50 planted, 500 x 65,536", lambda seed: several(500, 65_536, 50, seed)),
         ("isotropic noise, 500 x 1,024", lambda seed: isotropic(500, 1024, seed)),
     ):
         rates.extend(success(name, make, count, trials(make, count)))

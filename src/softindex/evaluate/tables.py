@@ -29,8 +29,7 @@ class Table:
     def markdown(self) -> str:
         """The table as Markdown, with a bold title."""
         lines = [self.columns, ["---"] * len(self.columns), *self.rows]
-        title = self.title.replace("|", "\\|")
-        return f"**{title}**\n\n" + "\n".join(
+        return f"**{self.title}**\n\n" + "\n".join(
             "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines
         )
 
