@@ -31,7 +31,7 @@ class Bounds:
     first largest bound: taking them is most of the work.
     """
 
-    __slots__ = ("_lower", "_upper", "high", "known", "limit", "low", "peak", "score", "scored")
+    __slots__ = ("_pair", "high", "known", "limit", "low", "peak", "score", "scored")
 
     def __init__(
         self, values: Doubles, radii: Doubles, score: Callable[[Integers], tuple[Doubles, Doubles]], *, bounded: bool
@@ -42,15 +42,22 @@ class Bounds:
         self.limit = max(FREE, len(values) // MOST) if bounded else len(values)
         self.scored = 0
         self.peak = float(self.high.max())
-        if float(radii.max()) < NARROW:
-            # exp(x - r) >= exp(x) (1 - r), and exp(x + r) <= exp(x) (1 + r + r^2) for r below one.
-            weights = np.exp(values - self.peak)
-            self._lower, self._upper = weights * (1 - radii), weights * (1 + radii * (1 + radii))
-        else:
-            self._exponentiate()
+        self._pair: tuple[Doubles, Doubles] | None = None
 
-    def _exponentiate(self) -> None:
-        self._lower, self._upper = np.exp(self.low - self.peak), np.exp(self.high - self.peak)
+    def _weights(self) -> tuple[Doubles, Doubles]:
+        """exp of both bounds over that of the peak, taken when they are first wanted."""
+        if self._pair is None:
+            radii = (self.high - self.low) / 2
+            if float(radii.max()) < NARROW:
+                # exp(x - r) >= exp(x) (1 - r), and exp(x + r) <= exp(x) (1 + r + r^2) for r below one.
+                middle = (self.low + self.high) / 2
+                weights = np.exp(middle - self.peak)
+                # Half a difference of large logits may be short of the radius by a few of their last digits.
+                wider = radii + 2.0**-50 * np.abs(middle)
+                self._pair = weights * (1 - wider), weights * (1 + wider * (1 + wider))
+            else:
+                self._pair = np.exp(self.low - self.peak), np.exp(self.high - self.peak)
+        return self._pair
 
     def resolve(self, rows: Integers) -> None:
         """Score these rows exactly."""
@@ -61,14 +68,15 @@ class Bounds:
             raise Unresolved
         values, radii = self.score(new)
         self.low[new], self.high[new] = values - radii, values + radii
-        self._lower[new], self._upper[new] = np.exp(self.low[new] - self.peak), np.exp(self.high[new] - self.peak)
+        if self._pair is not None:
+            lower, upper = self._pair
+            lower[new], upper[new] = np.exp(self.low[new] - self.peak), np.exp(self.high[new] - self.peak)
         self.known[new] = True
         self.scored += len(new)
         # A wide bound may have stood far above all logits: what is left must not underflow.
         top = float(self.high.max())
         if self.peak - top > FARTHEST:
-            self.peak = top
-            self._exponentiate()
+            self.peak, self._pair = top, None
 
     def _hopefuls(self, k: int) -> Integers:
         """Rows that may be among the k best: whose upper bound reaches the k-th best lower bound."""
@@ -80,11 +88,12 @@ class Bounds:
         """Whether bounds like these leave more rows than the limit to be scored for the k best and Z."""
         if len(self._hopefuls(k)) > limit:
             return True
-        gap = float(self._upper.sum() - self._lower.sum())
-        allowed = epsilon * float(self._upper.sum() + self._lower.sum())
+        lower, upper = self._weights()
+        low, high = float(lower.sum()), float(upper.sum())
+        gap, allowed = high - low, epsilon * (high + low)
         if gap <= allowed:
             return False
-        n, gaps = len(self.low), self._upper - self._lower
+        n, gaps = len(self.low), upper - lower
         largest = np.partition(gaps, n - limit)[n - limit :] if limit < n else gaps
         return gap - float(largest.sum()) > allowed
 
@@ -100,10 +109,11 @@ class Bounds:
     def log_partition(self, epsilon: float) -> tuple[float, float, float]:
         """log Z with bounds, such that Z is within a part epsilon of exp of the value."""
         while True:
-            low, high = float(self._lower.sum()) * (1 - 1e-12), float(self._upper.sum()) * (1 + 1e-12)
+            lower, upper = self._weights()
+            low, high = float(lower.sum()) * (1 - 1e-12), float(upper.sum()) * (1 + 1e-12)
             if high - low <= epsilon * (high + low):
                 return self._log_sums(low, high)
-            gaps = np.where(self.known, 0.0, self._upper - self._lower)
+            gaps = np.where(self.known, 0.0, upper - lower)
             order = np.argsort(-gaps)
             # So many of the widest that the others alone would do; what they are found to be changes the sums again.
             left = float(gaps.sum()) - np.cumsum(gaps[order])
