@@ -1,4 +1,4 @@
-// Binds what the adaptive softmax reads by: screens of 8-bit rows, pulls of sixteen coordinates, whole products.
+// Binds what the adaptive softmax reads by: screens of rows in few bits, pulls of sixteen coordinates, whole products.
 #include <nanobind/stl/string.h>
 
 #include <algorithm>

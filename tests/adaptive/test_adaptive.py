@@ -156,8 +156,9 @@ def test_an_epsilon_below_rounding_is_met_as_far_as_float64_goes():
     bias[3] = 1e6
     for soft, temperature in ((AdaptiveSoftmax(weights), 1e-2), (AdaptiveSoftmax(weights, bias), 1.0)):
         for guarantee in ("exact", "deterministic", "pac"):
-            found = soft.top_k(query, 1, temperature=temperature, epsilon=1e-13, guarantee=guarantee)
-            assert found.log_partition.low <= found.log_partition.value <= found.log_partition.high
+            for epsilon in (1e-13, 1e-300):
+                found = soft.top_k(query, 1, temperature=temperature, epsilon=epsilon, guarantee=guarantee)
+                assert found.log_partition.low <= found.log_partition.value <= found.log_partition.high
     equal = AdaptiveSoftmax(np.full((4, 3), 1e5, np.float32)).nucleus(np.full(3, 100, np.float32), 0.5)
     assert len(equal.ids) == 2
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
 from softindex.adaptive.pulls import Pulled
+from softindex.quantiles import student_quantile
 from softindex.records import Doubles, Integers
 
 __all__ = ["Found", "TooDear", "find_best"]
@@ -202,8 +202,5 @@ def quantile(delta: float, blocks: int) -> float:
 
 
 def quantiles(delta: float, blocks: Integers) -> Doubles:
-    """The same for many; Student's t by its expansion, as the variances are estimates too."""
-    z = -NormalDist().inv_cdf(max(delta / 2, 1e-300))
-    freedom = WITHIN * np.maximum(blocks, 1).astype(float)
-    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    return np.asarray(z + first / freedom + second / freedom**2)
+    """The same for many; by Student's t, as the variances are estimates too."""
+    return np.asarray(student_quantile(delta, WITHIN * np.maximum(blocks, 1).astype(float)))

@@ -1,8 +1,8 @@
 """Estimates of dot products from a few coordinates, drawn by importance and without replacement.
 
 Columns stand in blocks of sixteen, one from each sixteenth of them, shifted at random against each other, so that
-neighbours part.  A query draws blocks one after the other, each with a chance in
-proportion to its weight w among those not drawn yet.  With y_r the product over the r-th block, p_r its share of all
+neighbours part.  A query draws blocks one after the other, each with a chance in proportion to its weight w among
+those not drawn yet.  With y_r the product over the r-th block, p_r its share of all
 weights and P_r the share of the blocks before it,
 
     t_r = y_1 + ... + y_(r-1) + y_r (1 - P_r) / p_r
@@ -30,7 +30,7 @@ FEWEST_BETWEEN = 8
 
 @dataclass(frozen=True, slots=True)
 class PulledRows:
-    """The rows again, column after column in random order: blocks (d / 16, n, 16), padded with zeros."""
+    """The rows again, sixteen columns after the other: blocks (d / 16, n, 16), padded with zeros."""
 
     blocks: Floats
     shifts: Integers

@@ -86,6 +86,8 @@ class Bounds:
 
     def hopeless(self, k: int, epsilon: float, limit: int) -> bool:
         """Whether bounds like these leave more rows than the limit to be scored for the k best and Z."""
+        if limit >= len(self.low):
+            return False
         if len(self._hopefuls(k)) > limit:
             return True
         lower, upper = self._weights()
@@ -94,8 +96,7 @@ class Bounds:
         if gap <= allowed:
             return False
         n, gaps = len(self.low), upper - lower
-        largest = np.partition(gaps, n - limit)[n - limit :] if limit < n else gaps
-        return gap - float(largest.sum()) > allowed
+        return gap - float(np.partition(gaps, n - limit)[n - limit :].sum()) > allowed
 
     def best(self, k: int) -> tuple[Integers, Doubles]:
         """The k rows of highest logit, best first, equal ones by their number; and their logits."""

@@ -85,8 +85,8 @@ class AdaptiveSoftmax:
     """The softmax of weights (n, d) times a vector, for those who want its few most probable classes.
 
     weights: float32 or float16 array, memmap, torch tensor or path, or bfloat16 as uint16.  bias (n,): added to the
-    logits.  Nothing is copied but what a guarantee needs: an eight-bit copy for "deterministic" and "calibrated", made
-    at once, and one in another order for "pac", made when it is first asked for.
+    logits.  Nothing is copied but what a guarantee needs: copies in four and eight bits for "deterministic" and
+    "calibrated", made at once, and one in another order for "pac", made when it is first asked for.
     """
 
     __slots__ = ("_bias", "_calibration", "_pulls", "_rows", "_screen", "_seed")
@@ -126,7 +126,7 @@ class AdaptiveSoftmax:
         """Return the k most probable classes of x (d,) or (b, d), and their probabilities within a part epsilon.
 
         - "exact": every row is scored.
-        - "deterministic": for certain; rows are screened in eight bits, and scored where that leaves a doubt.
+        - "deterministic": for certain; rows are screened in four and eight bits, and scored where that leaves a doubt.
         - "pac": with probability 1 - delta over the seed, by estimates from a few coordinates.
         - "calibrated": with probability 1 - delta over queries like those given to `calibrate`.
 
@@ -164,12 +164,15 @@ class AdaptiveSoftmax:
         """Return the fewest most probable classes that hold top_p together, proven; one result per query."""
         batch, single = self._check(x)
         share, heat, workers = check_share(top_p, "top_p"), check_temperature(temperature), check_threads(threads)
-        asked, factors = _Asked(1, 1.0 / heat, 0.01, 0.5, "deterministic", workers), [1.0] * len(self._screen.levels)
-        found = [
-            _collect([self._proven(one, asked, lambda bounds: bounds.nucleus(share), factors)], single=True)
-            for one in self._screened(batch, asked.guarantee, workers)
-        ]
+        found = self._nuclei(batch, share, heat, workers)
         return found[0] if single else found
+
+    def _nuclei(self, batch: Doubles, share: float, heat: float, threads: int) -> list[SoftTopK]:
+        asked, factors = _Asked(1, 1.0 / heat, 0.01, 0.5, "deterministic", threads), [1.0] * len(self._screen.levels)
+        return [
+            _collect([self._proven(one, asked, lambda bounds: bounds.nucleus(share), factors)], single=True)
+            for one in self._screened(batch, asked.guarantee, threads)
+        ]
 
     def sample(
         self,
@@ -192,24 +195,20 @@ class AdaptiveSoftmax:
         rng = np.random.default_rng(check_seed(seed))
         if k is not None and top_p is not None:
             raise InputError("k and top_p are both given; draw from the k best or from a nucleus, not from both.")
-        if k is not None or top_p is not None:
-            drawn = []
-            for query in batch:
-                part = (
-                    self.top_k(query, k, temperature=heat, guarantee="deterministic", threads=workers)
-                    if k is not None
-                    else self.nucleus(query, top_p, temperature=heat, threads=workers)  # type: ignore[arg-type]
-                )
-                chances = part.probabilities / part.probabilities.sum()  # type: ignore[union-attr]
-                drawn.append(rng.choice(part.ids, size=count, p=chances))  # type: ignore[union-attr]
-            return drawn[0] if single else np.array(drawn)
-        found = [
-            self._draw(one, count, 1.0 / heat, rng, workers) for one in self._screened(batch, "deterministic", workers)
-        ]
+        if k is not None:
+            best = self.top_k(batch, k, temperature=heat, guarantee="deterministic", threads=workers)
+            found = [_choose(rng, *part, count) for part in zip(best.ids, best.probabilities, strict=True)]
+        elif top_p is not None:
+            share = check_share(top_p, "top_p")
+            nuclei = self._nuclei(batch, share, heat, workers)
+            found = [_choose(rng, part.ids, part.probabilities, count) for part in nuclei]
+        else:
+            screened = self._screened(batch, "deterministic", workers)
+            found = [self._draw(one, count, 1.0 / heat, rng, workers) for one in screened]
         return found[0] if single else np.array(found)
 
     def calibrate(self, queries: Any, *, threads: int | None = None) -> None:
-        """Learn from held-out queries (m, d) how far scores in eight bits really are, for guarantee="calibrated".
+        """Learn from held-out queries (m, d) how far scores in few bits really are, for guarantee="calibrated".
 
         With m queries delta may be as small as 2 / (m + 1).
         """
@@ -226,7 +225,7 @@ class AdaptiveSoftmax:
         self._calibration = calibrate(ratios)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the weights, the eight-bit copy and the calibration to a directory, atomically."""
+        """Write the weights, their copies in few bits and the calibration to a directory, atomically."""
         arrays = {"weights": self._rows.array, "bias": self._bias, **self._screen.arrays()}
         if self._calibration is not None:
             arrays["calibration"] = self._calibration.ratios
@@ -384,6 +383,10 @@ class AdaptiveSoftmax:
             truth = np.exp((bounds.low[picks] + bounds.high[picks]) / 2 - peak)
             found += picks[rng.random(wanted) * before < truth].tolist()
         return np.array(found[:n])
+
+
+def _choose(rng: np.random.Generator, ids: Integers, probabilities: Doubles, count: int) -> Integers:
+    return np.asarray(rng.choice(ids, size=count, p=probabilities / probabilities.sum()))
 
 
 def _name(query: Doubles) -> int:

@@ -16,8 +16,8 @@ from softindex.cli.options import AsJson, IndexPath, Threads, app
 from softindex.cli.printing import print_json, print_table
 from softindex.errors import InputError
 from softindex.evaluate import TEMPERATURES, Audit
-from softindex.evaluate.bench import MADE, SETS, kl_table, latency_table, run_bench
-from softindex.evaluate.datasets import open_dataset
+from softindex.evaluate.bench import SETS, kl_table, latency_table, run_bench
+from softindex.evaluate.datasets import MADE, open_dataset
 from softindex.evaluate.output import check_output
 from softindex.evaluate.tables import check_place, machine, place
 from softindex.laws import TOLERANCE

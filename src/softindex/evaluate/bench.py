@@ -11,8 +11,9 @@ import faiss
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from softindex.evaluate.audit import TEMPERATURES
 from softindex.evaluate.contestants import DEFAULT, Contestant, law_masses
-from softindex.evaluate.datasets import open_dataset, synth_balanced, synth_unbalanced
+from softindex.evaluate.datasets import MADE, open_dataset
 from softindex.evaluate.distances import between, mean_interval
 from softindex.evaluate.numbers import short
 from softindex.evaluate.peers import FaissTopK, GumbelMax, NumpyExact, NumpyTwoLevel, covariances, torch_draw
@@ -23,11 +24,9 @@ from softindex.index import Index, build
 from softindex.progress import reporting
 from softindex.records import Doubles, Floats, Report
 
-__all__ = ["MADE", "PAPER_KL", "PAPER_LATENCY", "SETS", "Bench", "kl_table", "latency_table", "run_bench"]
+__all__ = ["PAPER_KL", "PAPER_LATENCY", "SETS", "Bench", "kl_table", "latency_table", "run_bench"]
 
 SETS = ("synth-balanced", "synth-unbalanced", "glove")
-MADE = {"synth-balanced": synth_balanced, "synth-unbalanced": synth_unbalanced}
-TEMPERATURES = (0.05, 0.1, 0.2)
 TOP_K = 1000
 SEARCH_PROBES = 32
 """Clusters that faiss looks into, of K: the mass it finds is in the table, beside that of the true k best."""

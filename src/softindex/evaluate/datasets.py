@@ -16,7 +16,7 @@ from softindex.readers import check_matrix_shape
 from softindex.records import Floats, Ids
 from softindex.vectors import check_count, check_seed, read
 
-__all__ = ["NAMES", "Dataset", "fill_synth", "glove", "open_dataset", "synth_balanced", "synth_unbalanced"]
+__all__ = ["MADE", "NAMES", "Dataset", "fill_synth", "glove", "open_dataset", "synth_balanced", "synth_unbalanced"]
 
 NOISE = 0.1
 SPREAD = 0.8
@@ -115,11 +115,9 @@ def glove(cache: str | os.PathLike[str] | None = None) -> Dataset:
     return Dataset("glove", vectors, words, None, source)
 
 
-NAMES: dict[str, Callable[[], Dataset]] = {
-    "synth-balanced": synth_balanced,
-    "synth-unbalanced": synth_unbalanced,
-    "glove": glove,
-}
+MADE: dict[str, Callable[..., Dataset]] = {"synth-balanced": synth_balanced, "synth-unbalanced": synth_unbalanced}
+"""The sets that are made up, of any number of items."""
+NAMES: dict[str, Callable[..., Dataset]] = {**MADE, "glove": glove}
 """The sets that have a name."""
 
 

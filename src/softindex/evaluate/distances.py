@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
+from softindex.quantiles import normal_quantile, student_quantile
 from softindex.records import Doubles
 
 __all__ = ["Distances", "between", "mean_interval", "median_interval"]
@@ -87,11 +87,9 @@ def median_interval(values: Doubles) -> tuple[float, float, float]:
 
 
 def _student(count: int) -> float:
-    """How many times wider than a resampled interval one by Student's t is, by the expansion of its quantile."""
-    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-    freedom = count - 1
-    quantile = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-    return float(quantile / z * np.sqrt(count / freedom))
+    """How many times wider than a resampled interval one by Student's t is."""
+    beyond, freedom = 1 - CONFIDENCE, count - 1
+    return float(student_quantile(beyond, freedom) / normal_quantile(beyond) * np.sqrt(count / freedom))
 
 
 def _ends(resampled: Doubles) -> tuple[float, float]:
