@@ -8,6 +8,7 @@ from softindex.adaptive.rows import Rows
 from softindex.adaptive.screen import encode
 from softindex.evaluate.tables import Table
 from softindex.evaluate.timing import take_turns
+from softindex.kernels.reference import unpack_nibbles
 
 EPSILON = 0.3
 KINDS = ("deterministic", "pac", "calibrated", "exact")
@@ -199,8 +200,7 @@ def lost_directions(screen, level, weights):
     """(n, d) for each row the query for which its code is worst: along what the code loses."""
     codes = level.codes.astype(np.float64)
     if level.bits == 4:
-        halves = level.codes.reshape(len(codes), -1, 32)
-        codes = np.concatenate([halves & 15, halves >> 4], axis=2).reshape(len(codes), -1)[:, : weights.shape[1]] - 8.0
+        codes = unpack_nibbles(level.codes)[:, : weights.shape[1]] - 8.0
     return (weights / screen.columns - level.scales[:, None] * codes) / screen.columns
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from softindex.adaptive.pulls import permute
 from softindex.adaptive.rows import Rows
-from softindex.kernels import LANES, _native
+from softindex.kernels import LANES, _native, reference
 
 
 def made(kind, n=6, d=320, seed=0):
@@ -106,16 +106,7 @@ def test_a_pull_does_what_it_says(target):
     arms, state = np.array([0, 3, 6]), rng.random((5, n))
     expected = state.copy()
     for r, block in enumerate(which):
-        products = blocks[block].astype(float) * queries[r]
-        y = products.sum(axis=1)
-        s = ((products - products.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
-        for arm in arms:
-            t = expected[0, arm] + scales[r] * y[arm]
-            expected[1, arm] += weights[r] * t
-            expected[2, arm] += weights[r] ** 2 * t
-            expected[3, arm] += weights[r] ** 2 * t**2
-            expected[4, arm] += (weights[r] * scales[r]) ** 2 * 16 / 15 * s[arm]
-            expected[0, arm] += y[arm]
+        reference.pull(expected, blocks[block], queries[r], arms, scales[r], weights[r])
     _native.pull(blocks, which, queries, arms, scales, weights, state, target)
     np.testing.assert_allclose(state, expected, rtol=1e-5, atol=1e-5)
     with pytest.raises(ValueError, match="no such row"):

@@ -18,7 +18,7 @@ from softindex.evaluate.numbers import power, short
 from softindex.evaluate.output import write_output
 from softindex.evaluate.tables import machine
 from softindex.evaluate.timing import take_turns
-from softindex.evaluate.truth import Truth, find_truth
+from softindex.evaluate.truth import Truth, find_truth, log_sum_of
 from softindex.index import Index
 from softindex.kernels import rounding
 from softindex.laws import CERTIFIED, LAWS, TOLERANCE, TOP_K, check_tolerance
@@ -160,17 +160,17 @@ def _finite(value: Any) -> Any:
 
 def run_audit(
     index: Index,
-    queries: Any = None,
+    queries: Any,
     *,
-    count: int | None = None,
-    temperatures: Any = TEMPERATURES,
-    methods: Any = None,
-    tolerance: float | None = None,
-    seed: int = 0,
-    threads: int | None = None,
-    progress: bool = False,
+    count: int | None,
+    temperatures: Any,
+    methods: Any,
+    tolerance: float | None,
+    seed: int,
+    threads: int | None,
+    progress: bool,
 ) -> Audit:
-    """Measure methods against the softmax; see `Index.audit`."""
+    """Measure methods against the softmax; see `Index.audit`, which has the defaults."""
     key, workers = check_seed(seed), check_threads(threads)
     heats = _check_temperatures(temperatures)
     contestants = choose(index, methods)
@@ -315,11 +315,8 @@ class _Trial:
         best = self.index.top_k(self.queries, k, temperature=self.heat, threads=self.threads)
         kept = np.empty(len(self.queries))
         for row, (query, ids) in enumerate(zip(self.queries, best.ids, strict=True)):
-            positions = contents.ids.find(ids)
-            logits = contents.vectors[positions].astype(np.float64) @ query.astype(np.float64) / self.heat
-            if contents.log_bias is not None:
-                logits += contents.log_bias[positions]
-            kept[row] = np.logaddexp.reduce(logits) - self.log_partition[row]
+            best_sum = log_sum_of(contents.vectors, contents.ids.find(ids), query, self.heat, contents.log_bias)
+            kept[row] = best_sum - self.log_partition[row]
         whole = k == len(self.index)
         # Where nothing is left out, what is left of two large numbers is rounding.
         kept = np.zeros_like(kept) if whole else np.minimum(kept, 0.0)

@@ -19,7 +19,7 @@ from softindex.evaluate.numbers import short
 from softindex.evaluate.peers import FaissTopK, GumbelMax, NumpyExact, NumpyTwoLevel, covariances, torch_draw
 from softindex.evaluate.tables import Table
 from softindex.evaluate.timing import take_turns
-from softindex.evaluate.truth import Truth, find_truth
+from softindex.evaluate.truth import Truth, find_truth, log_sum_of
 from softindex.index import Index, build
 from softindex.progress import reporting
 from softindex.records import Doubles, Floats, Report
@@ -178,10 +178,10 @@ def _truncated(
     log_partition = truth.log_partition[place]
 
     def lost(rows: Any) -> Doubles:
-        kept = np.empty(len(queries))
-        for row, (query, chosen) in enumerate(zip(queries, rows, strict=True)):
-            logits = built.vectors[chosen[chosen >= 0]].astype(np.float64) @ query.astype(np.float64) / heat
-            kept[row] = np.logaddexp.reduce(logits)
+        kept = [
+            log_sum_of(built.vectors, chosen[chosen >= 0], query, heat)
+            for query, chosen in zip(queries, rows, strict=True)
+        ]
         return np.asarray(np.maximum(0.0, log_partition - kept))
 
     return _mean(lost(best)), _mean(lost(found))

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 from softindex.contents import Contents
 from softindex.records import Doubles, Floats, Integers, Report
 
-__all__ = ["Truth", "find_truth"]
+__all__ = ["Truth", "find_truth", "log_sum_of"]
 
 BLOCK_SCORES = 1 << 20
 """Scores computed at a time by a thread: 8 MB, and as much again for their exponentials."""
@@ -79,6 +79,16 @@ def find_truth(
             if report is not None:
                 report("truth", done, len(begins))
     return Truth(np.ascontiguousarray(log_masses.transpose(0, 2, 1)), (squares / np.maximum(counts, 1)).T)
+
+
+def log_sum_of(
+    vectors: Floats, rows: Integers, query: Floats, temperature: float, log_bias: Floats | None = None
+) -> float:
+    """Log of the sum of exp(logit) over some rows of the vectors, for one query (d,), in float64."""
+    logits = vectors[rows].astype(np.float64) @ query.astype(np.float64) / temperature
+    if log_bias is not None:
+        logits += log_bias[rows]
+    return float(np.logaddexp.reduce(logits))
 
 
 def _measure_block(contents: Contents, queries: Doubles, temperatures: list[float], begin: int, end: int) -> _Part:

@@ -73,6 +73,27 @@ def decode(dots: NDArray[Any], scales: NDArray[Any], base: float, step: float) -
     return base + step * scales.astype(np.float64) * dots.astype(np.float64)
 
 
+def unpack_nibbles(codes: NDArray[Any]) -> NDArray[np.int64]:
+    """The numbers 0 .. 15 of rows (n, 32 c) that hold two in a byte: (n, 64 c), the low halves of 32 bytes first."""
+    halves = codes.reshape(len(codes), -1, 32)
+    return np.concatenate([halves & 15, halves >> 4], axis=2).reshape(len(codes), -1).astype(np.int64)
+
+
+def pull(
+    state: NDArray[Any], block: NDArray[Any], query: NDArray[Any], arms: NDArray[Any], scale: float, weight: float
+) -> None:
+    """Add one block (n, 16) of coordinates to the state (5, n) of the named rows, in place; see adaptive/pulls.py."""
+    products = block[arms].astype(np.float64) * query.astype(np.float64)
+    total = products.sum(axis=1)
+    spread = ((products - products.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    term = state[0, arms] + scale * total
+    state[1, arms] += weight * term
+    state[2, arms] += weight**2 * term
+    state[3, arms] += weight**2 * term**2
+    state[4, arms] += (weight * scale) ** 2 * 16 / 15 * spread
+    state[0, arms] += total
+
+
 def round_query(query: NDArray[Any]) -> tuple[NDArray[np.int64], float]:
     """The query in integers of 16 bits or fewer, and what one stands for.
 
