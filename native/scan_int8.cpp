@@ -5,20 +5,7 @@ namespace softindex {
 namespace SOFTINDEX_TARGET {
 namespace {
 
-// Integers add up to the same sum in any order, so each target may add as suits it.
-SOFTINDEX_INLINE int32_t dot(const int8_t* __restrict row, const int16_t* __restrict query, int64_t length) {
-  int32_t total = 0;
-  for (int64_t j = 0; j < length; ++j) total += (int32_t)(int16_t)row[j] * (int32_t)query[j];
-  return total;
-}
-
 #ifdef __AVX2__
-// Sixteen products in two instructions: widen the row to 16 bits, multiply and add neighbours.
-SOFTINDEX_INLINE __m256i add_products(__m256i total, const int8_t* row, __m256i query) {
-  const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)row));
-  return _mm256_add_epi32(total, _mm256_madd_epi16(wide, query));
-}
-
 SOFTINDEX_INLINE void dot4(const int8_t* row, int64_t d, const int16_t* query, int64_t width_d, int32_t* dots) {
   __m256i a = _mm256_setzero_si256(), b = a, c = a, e = a;
   for (int64_t j = 0; j < width_d; j += lanes) {

@@ -9,18 +9,7 @@ namespace {
 // So many products of 127 times 16383 at most add up to less than 2^31; longer rows are summed in 64 bits, part by part.
 constexpr int64_t part_length = 1024;
 
-SOFTINDEX_INLINE int32_t dot(const int8_t* __restrict row, const int16_t* __restrict query, int64_t length) {
-  int32_t total = 0;
-  for (int64_t j = 0; j < length; ++j) total += (int32_t)(int16_t)row[j] * (int32_t)query[j];
-  return total;
-}
-
 #ifdef __AVX2__
-SOFTINDEX_INLINE __m256i products(const int8_t* row, const int16_t* query) {
-  const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)row));
-  return _mm256_madd_epi16(wide, _mm256_loadu_si256((const __m256i*)query));
-}
-
 SOFTINDEX_INLINE int32_t add_up(__m256i values) {
   __m128i half = _mm_add_epi32(_mm256_castsi256_si128(values), _mm256_extracti128_si256(values, 1));
   half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0x4E));
@@ -28,17 +17,19 @@ SOFTINDEX_INLINE int32_t add_up(__m256i values) {
   return _mm_cvtsi128_si32(half);
 }
 
+SOFTINDEX_INLINE __m256i load_query(const int16_t* query) { return _mm256_loadu_si256((const __m256i*)query); }
+
 // length is a whole number of lanes.
 SOFTINDEX_INLINE int32_t dot_lanes(const int8_t* row, const int16_t* query, int64_t length) {
   __m256i a = _mm256_setzero_si256(), b = a, c = a, e = a;
   int64_t j = 0;
   for (; j + 4 * lanes <= length; j += 4 * lanes) {
-    a = _mm256_add_epi32(a, products(row + j, query + j));
-    b = _mm256_add_epi32(b, products(row + j + lanes, query + j + lanes));
-    c = _mm256_add_epi32(c, products(row + j + 2 * lanes, query + j + 2 * lanes));
-    e = _mm256_add_epi32(e, products(row + j + 3 * lanes, query + j + 3 * lanes));
+    a = add_products(a, row + j, load_query(query + j));
+    b = add_products(b, row + j + lanes, load_query(query + j + lanes));
+    c = add_products(c, row + j + 2 * lanes, load_query(query + j + 2 * lanes));
+    e = add_products(e, row + j + 3 * lanes, load_query(query + j + 3 * lanes));
   }
-  for (; j < length; j += lanes) a = _mm256_add_epi32(a, products(row + j, query + j));
+  for (; j < length; j += lanes) a = add_products(a, row + j, load_query(query + j));
   return add_up(_mm256_add_epi32(_mm256_add_epi32(a, b), _mm256_add_epi32(c, e)));
 }
 

@@ -92,6 +92,21 @@ SOFTINDEX_INLINE void fetch_ahead(const void* from, int64_t bytes) {
   for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch((const char*)from + byte + 4096, 0, 3);
 }
 
+// Integers add up to the same sum in any order, so each target may add as suits it.
+SOFTINDEX_INLINE int32_t dot(const int8_t* __restrict row, const int16_t* __restrict query, int64_t length) {
+  int32_t total = 0;
+  for (int64_t j = 0; j < length; ++j) total += (int32_t)(int16_t)row[j] * (int32_t)query[j];
+  return total;
+}
+
+#ifdef __AVX2__
+// Sixteen products in two instructions: widen the row to 16 bits, multiply and add neighbours.
+SOFTINDEX_INLINE __m256i add_products(__m256i total, const int8_t* row, __m256i query) {
+  const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)row));
+  return _mm256_add_epi32(total, _mm256_madd_epi16(wide, query));
+}
+#endif
+
 // Fold sixteen lanes to four: lane j of the result is (j + j+8) + (j+4 + j+12).
 SOFTINDEX_INLINE Quad fold(const Lanes& value) {
 #if defined(__AVX512F__)
