@@ -136,8 +136,11 @@ class MIDXSampler(Sampler):
         return rows
 
     def _check_kept(self, kept: Mapping[str, Tensor]) -> None:
-        if kept and (kept["first"].shape[0] != self.codewords or len(kept["bucket"]) != self.num_items):
+        super()._check_kept(kept)
+        needed = {"first", "bucket", "log_mass"}
+        needed |= {"items"} if self.residual in ("exact", "oracle") else set()
+        needed |= {"unigram"} if self.unigram_mix else set()
+        if not needed <= kept.keys() or len(kept["first"]) != self.codewords:
             raise InputError(
-                f"the saved sampler has {kept['first'].shape[0]} codewords and {len(kept['bucket'])} classes; "
-                f"this one has {self.codewords} and {self.num_items}."
+                "the saved sampler has other codewords, residual or unigram_mix; make this one with the same arguments."
             )
