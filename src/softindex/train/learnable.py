@@ -62,6 +62,8 @@ class LearnableMIDXSampler(MIDXSampler):
         super().install(tables)
 
     def _fit_codebooks(self, items: Tensor, frequencies: Tensor | None, queries: Tensor | None) -> Codebooks:
+        if items.shape[1] == self.first.shape[1] + 1:
+            raise InputError('codebooks are learned with a bias only where residual="weighted"; make the sampler so.')
         check_dim(items, self.first.shape[1])
         if self.tables is None:
             # In the coordinates of the parameters: a metric of the queries would mix the halves of a product.

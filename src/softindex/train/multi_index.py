@@ -82,6 +82,8 @@ class CodewordLaw:
         self.tables, self.queries = tables, queries
         self.codewords = len(first)
         self.s1, self.s2 = (queries @ first.T).double(), (queries @ second.T).double()
+        if "first_bias" in tables:
+            self.s1, self.s2 = self.s1 + tables["first_bias"], self.s2 + tables["second_bias"]
         self.log_mass = _square(self._masses(), self.codewords)
         self.log_first = self.s1 + self._log_psi()
         self.log_z = torch.logsumexp(self.log_first, 1, keepdim=True)
