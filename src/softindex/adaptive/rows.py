@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -12,7 +13,7 @@ from threadpoolctl import ThreadpoolController
 
 from softindex.errors import InputError
 from softindex.kernels import double_dots
-from softindex.readers import check_matrix_shape
+from softindex.readers import check_matrix_shape, read_file
 from softindex.records import Doubles, Floats, Integers
 from softindex.vectors import check_vectors, read
 
@@ -26,12 +27,17 @@ def _controller() -> Any:
 
 
 BLOCK_VALUES = 1 << 22
+SCANNED_VALUES = 1 << 16
+"""Widened at a time for a product: they are still in the cache when it reads them."""
 MAX_VALUE = 1e12
 """Of bfloat16 weights, which reach as far as float32: dot products must not overflow it."""
 
 
 class Rows:
-    """Weights (n, d): float32 as they are, memory-mapped or not; float16 and bfloat16 are widened block by block."""
+    """Weights (n, d): float32 as they are, memory-mapped or not; float16 and bfloat16 are widened block by block.
+
+    Rows that do not follow one another are copied once: by columns every product would take many times as long.
+    """
 
     __slots__ = ("array", "brain")
 
@@ -42,12 +48,15 @@ class Rows:
     @classmethod
     def checked(cls, weights: Any) -> Rows:
         """Judge what a caller gave: an array, a memmap, a tensor or a path; uint16 is taken for bfloat16."""
-        if not (isinstance(weights, np.ndarray) and weights.dtype == np.uint16):
+        given = weights
+        if isinstance(weights, (str, bytes, os.PathLike)) and os.fsdecode(weights).lower().endswith(".npy"):
+            given = read_file(os.fsdecode(weights), want_ids=False).vectors
+        if not (isinstance(given, np.ndarray) and given.dtype == np.uint16):
             found = read(weights, name="weights").vectors
             check_vectors(found, name="weights")
-            return cls(found)
-        check_matrix_shape(weights.shape, "weights")
-        made = cls(np.ascontiguousarray(weights))
+            return cls(found if found.flags.c_contiguous else np.ascontiguousarray(found))
+        check_matrix_shape(given.shape, "weights")
+        made = cls(given if given.flags.c_contiguous else np.ascontiguousarray(given))
         for begin, block in made.blocks():
             bad = ~np.isfinite(block).all(axis=1) | (np.abs(block).max(axis=1) > MAX_VALUE)
             if bad.any():
@@ -74,11 +83,19 @@ class Rows:
         """Some rows as float32; exact, as every float16 and bfloat16 is a float32."""
         if self.brain:
             return (part.astype(np.uint32) << 16).view(np.float32)
+        if part.dtype == np.float16:
+            # NumPy converts number by number. Here sign, exponent and fraction move to where float32 has them, which
+            # makes them too small by 2^112.
+            bits = np.left_shift(part.view(np.int16), 13, dtype=np.int32)
+            bits &= ~np.int32(0x70000000)
+            wide = bits.view(np.float32)
+            wide *= np.float32(2.0**112)
+            return wide
         return np.ascontiguousarray(part, np.float32)
 
-    def blocks(self) -> Iterator[tuple[int, Floats]]:
-        """The rows as float32, some at a time, each with the number of its first row."""
-        step = max(1, BLOCK_VALUES // self.d)
+    def blocks(self, values: int = BLOCK_VALUES) -> Iterator[tuple[int, Floats]]:
+        """The rows as float32, so many values at a time, each with the number of its first row."""
+        step = max(1, values // self.d)
         for begin in range(0, self.n, step):
             yield begin, self.widen(self.array[begin : begin + step])
 
@@ -100,7 +117,7 @@ class Rows:
         with _controller().limit(limits=threads, user_api="blas"):
             if self.is_plain:
                 return (self.array @ narrow).astype(np.float64)
-            return np.concatenate([block @ narrow for _, block in self.blocks()]).astype(np.float64)
+            return np.concatenate([block @ narrow for _, block in self.blocks(SCANNED_VALUES)]).astype(np.float64)
 
     @property
     def is_plain(self) -> bool:
