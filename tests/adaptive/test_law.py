@@ -1,4 +1,4 @@
-"""pac keeps its probability where rows live in few columns, columns and queries are heavy-tailed, or signs stand together."""
+"""pac keeps its probability where rows live in few columns, tails are heavy, or equal signs stand together."""
 
 import numpy as np
 import pytest

@@ -1,19 +1,20 @@
 """Estimates of dot products from a few coordinates, drawn by importance and without replacement.
 
-The numbers of a row that stand out in their columns are kept apart and taken whole, as a draw would hardly ever meet them.
-The rest stands in blocks of sixteen columns, taken at random.  A query draws blocks one after the other, each with a chance
-in proportion to its weight w among those not drawn yet.  With y_r the product over the r-th block, p_r its share of all
-weights and P_r the share of the blocks before it,
+The numbers of a row that stand out in their columns are kept apart and taken whole, as a draw would hardly ever meet
+them.  The rest stands in blocks of sixteen columns, taken at random.  A query draws blocks one after the other, each
+with a chance in proportion to its weight w among those not drawn yet.  With y_r the product over the r-th block, p_r
+its share of all weights and P_r the share of the blocks before it,
 
     t_r = y_1 + ... + y_(r-1) + y_r (1 - P_r) / p_r
 
 is unbiased for the whole product, whatever was drawn before it, and so no two t_r are correlated (Des Raj, 1956).
 Their mean weighted by (1 - P_r)^-2 is the estimate; after the last block it is the product itself.
 
-What is not seen counts too.  With e_c the square of a row's number over the mean square of its column, x_c the query and
-rho_c = d x_c^2 (mean square of c) / (W w), of mean one, the variance of t_1 is at most W^2 times the mean of rho_c e_c, but for
-products of two columns, whose signs the random blocks mix.  That mean is at most mean(e) + sd(rho) sd(e).  Of var(e) the part
-that normal numbers have is left out: it is spread over many columns, and shows in the blocks drawn.
+What is not seen counts too.  With e_c the square of a row's number over the mean square of its column, x_c the query, W
+the sum of all w, and rho_c = d x_c^2 (mean square of c) / (W w), of mean one, the variance of t_1 is at most W^2 times
+the mean of rho_c e_c, but for products of two columns, whose signs the random blocks mix.  That mean is at most
+mean(e) + sd(rho) sd(e).  Of var(e) the part that normal numbers have is left out: it is spread over many columns, and
+shows in the blocks drawn.
 """
 
 from __future__ import annotations
