@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from softindex.errors import InputError
-from softindex.kernels import double_dots
+from softindex.kernels import double_dots, widen
 from softindex.readers import check_matrix_shape, read_file
 from softindex.records import Doubles, Floats, Integers
 from softindex.vectors import check_vectors, read
@@ -81,21 +81,18 @@ class Rows:
 
     def widen(self, part: NDArray[Any]) -> Floats:
         """Some rows as float32; exact, as every float16 and bfloat16 is a float32."""
-        if self.brain:
-            return (part.astype(np.uint32) << 16).view(np.float32)
-        if part.dtype == np.float16:
-            # NumPy converts number by number. Here sign, exponent and fraction move to where float32 has them, which
-            # makes them too small by 2^112.
-            bits = np.left_shift(part.view(np.int16), 13, dtype=np.int32)
-            bits &= ~np.int32(0x70000000)
-            wide = bits.view(np.float32)
-            wide *= np.float32(2.0**112)
-            return wide
-        return np.ascontiguousarray(part, np.float32)
+        if part.dtype == np.float32:
+            return np.ascontiguousarray(part)
+        return self._widen_into(part, np.empty(part.shape, np.float32))
 
-    def blocks(self, values: int = BLOCK_VALUES) -> Iterator[tuple[int, Floats]]:
-        """The rows as float32, so many values at a time, each with the number of its first row."""
-        step = max(1, values // self.d)
+    def _widen_into(self, part: NDArray[Any], wide: Floats) -> Floats:
+        # NumPy converts float16 number by number, which takes ten times as long.
+        widen(np.ascontiguousarray(part).view(np.uint16), self.brain, wide)
+        return wide
+
+    def blocks(self) -> Iterator[tuple[int, Floats]]:
+        """The rows as float32, some at a time, each with the number of its first row."""
+        step = max(1, BLOCK_VALUES // self.d)
         for begin in range(0, self.n, step):
             yield begin, self.widen(self.array[begin : begin + step])
 
@@ -117,7 +114,12 @@ class Rows:
         with _controller().limit(limits=threads, user_api="blas"):
             if self.is_plain:
                 return (self.array @ narrow).astype(np.float64)
-            return np.concatenate([block @ narrow for _, block in self.blocks(SCANNED_VALUES)]).astype(np.float64)
+            step = max(1, SCANNED_VALUES // self.d)
+            found, held = np.empty(self.n), np.empty((step, self.d), np.float32)
+            for begin in range(0, self.n, step):
+                part = self.array[begin : begin + step]
+                found[begin : begin + step] = self._widen_into(part, held[: len(part)]) @ narrow
+            return found
 
     @property
     def is_plain(self) -> bool:

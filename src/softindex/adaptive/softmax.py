@@ -130,7 +130,7 @@ class AdaptiveSoftmax:
 
         - "exact": every row is scored.
         - "deterministic": for certain; rows are screened in four and eight bits, and scored where that leaves a doubt.
-        - "pac": with probability 1 - delta over the seed, by estimates from a few coordinates, if they are nearly normal.
+        - "pac": with probability 1 - delta over the seed, by estimates from a few coordinates, if nearly normal.
         - "calibrated": with probability 1 - delta over queries like those given to `calibrate`.
 
         Where rows would have to be scored by the thousand, all are scored, and the guarantee is "exact".
