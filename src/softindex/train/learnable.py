@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from softindex.errors import InputError, MethodError
-from softindex.train.codebooks import Codebooks, fit_codebooks
+from softindex.train.codebooks import Codebooks, fit_codebooks, query_metric
 from softindex.train.contract import Tables, check_dim
 from softindex.train.midx import MIDXSampler
 from softindex.train.multi_index import CodewordLaw
@@ -65,14 +65,16 @@ class LearnableMIDXSampler(MIDXSampler):
         if items.shape[1] == self.first.shape[1] + 1:
             raise InputError('codebooks are learned with a bias only where residual="weighted"; make the sampler so.')
         check_dim(items, self.first.shape[1])
+        # A metric of the queries would mix the halves that a product quantizer keeps apart.
+        asked = None if self.quantizer == "pq" else queries
         if self.tables is None:
-            # In the coordinates of the parameters: a metric of the queries would mix the halves of a product.
-            return super()._fit_codebooks(items, frequencies, None if self.quantizer == "pq" else queries)
+            return super()._fit_codebooks(items, frequencies, asked)
         first, second = (book.detach().float().cpu().numpy() for book in self.books)
         found = fit_codebooks(
             items.cpu().numpy(),
             self.codewords,
             self.quantizer,
+            metric=None if asked is None else query_metric(asked.float().cpu().numpy()),
             start=(first, second),
             iterations=0,
             seed=self.seed,

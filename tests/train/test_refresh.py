@@ -1,0 +1,140 @@
+"""Samplers stay near the model while it trains, without training waiting for them."""
+
+import math
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from softindex import InputError
+from softindex.train import MIDXSampler, Refresher, UniformSampler
+
+N, D = 40, 3
+
+
+def sampler_and_items():
+    torch.manual_seed(0)
+    items = nn.Parameter(torch.randn(N, D))
+    sampler = MIDXSampler(N, codewords=4)
+    sampler.refresh(items)
+    return sampler, items
+
+
+class Slow(MIDXSampler):
+    """A sampler whose refresh waits to be let go on."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.go = threading.Event()
+
+    def _fit(self, *given):
+        assert self.go.wait(30)
+        return super()._fit(*given)
+
+
+def test_every_so_many_steps():
+    sampler, items = sampler_and_items()
+    with Refresher(sampler, items, steps=3, background=False) as refresher:
+        for step in range(1, 10):
+            refresher.step()
+            assert refresher.refreshes == step // 3
+
+
+def test_every_so_many_epochs():
+    sampler, items = sampler_and_items()
+    refresher = Refresher(sampler, items, epochs=2, background=False)
+    for epoch in range(1, 7):
+        refresher.step()
+        refresher.epoch()
+        assert refresher.refreshes == epoch // 2
+
+
+def test_when_few_draws_count():
+    sampler, items = sampler_and_items()
+    refresher = Refresher(sampler, items, effective=0.5, background=False)
+    for _ in range(50):
+        refresher.step(effective=0.8)
+    assert refresher.refreshes == 0
+    for _ in range(50):
+        refresher.step(effective=torch.tensor(0.1))
+    # The next refresh waits until it has fallen again from what it was then.
+    assert refresher.refreshes == 1
+
+
+def test_training_goes_on_while_tables_are_made():
+    items = nn.Parameter(torch.randn(N, D))
+    sampler = Slow(N, codewords=4)
+    sampler.go.set()
+    sampler.refresh(items)
+    sampler.go.clear()
+    old, queries = sampler.tables, torch.randn(2, D)
+    with Refresher(sampler, items, steps=1) as refresher:
+        before = sampler.log_q(queries, torch.arange(N))
+        refresher.step()
+        with torch.no_grad():
+            items.mul_(math.nan)
+        for _ in range(5):
+            refresher.step()
+            assert sampler.tables is old
+            assert torch.equal(sampler.log_q(queries, torch.arange(N)), before)
+        sampler.go.set()
+        refresher.wait()
+        # What it looked at is what the items were when it was due, not what they became meanwhile.
+        assert refresher.refreshes == 1
+        assert sampler.tables is not old
+        assert bool(torch.isfinite(sampler.log_q(queries, torch.arange(N))).all())
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_nan_is_told_and_the_old_tables_stay(background):
+    sampler, items = sampler_and_items()
+    old = sampler.tables
+    with Refresher(sampler, items, steps=1, background=background) as refresher:
+        good = items.detach().clone()
+        with torch.no_grad():
+            items[5] = math.nan
+        with pytest.raises(InputError, match="row 5"):
+            step_and_wait(refresher)
+        assert sampler.tables is old
+        with torch.no_grad():
+            items.copy_(good)
+        step_and_wait(refresher)
+        assert sampler.tables is not old
+
+
+def step_and_wait(refresher):
+    refresher.step()
+    refresher.wait()
+
+
+def test_recent_queries_reach_the_sampler():
+    seen = []
+
+    class Asks(UniformSampler):
+        def _fit(self, items, frequencies, queries, bias):
+            seen.append((items, frequencies, queries, bias))
+            return super()._fit(items, frequencies, queries, bias)
+
+    bias = nn.Parameter(torch.zeros(N))
+    embedding = nn.Embedding(N, D)
+    refresher = Refresher(
+        Asks(N), embedding, frequencies=torch.ones(N), bias=lambda: bias * 2, steps=40, background=False
+    )
+    for step in range(40):
+        refresher.step(queries=torch.full((10, 10, D), float(step)))
+    items, frequencies, queries, given = seen[0]
+    assert torch.equal(items, embedding.weight)
+    assert items.data_ptr() != embedding.weight.data_ptr()
+    assert bool((frequencies == 1).all())
+    assert given.shape == (N,)
+    assert queries.shape == (1024, D)
+    assert float(queries.min()) > 20
+    assert float(queries.max()) == 39
+
+
+def test_wrong_input_is_told_in_a_sentence():
+    sampler, items = sampler_and_items()
+    for options, words in (({}, "when to refresh"), ({"steps": 0}, "steps"), ({"effective": 2.0}, "effective")):
+        with pytest.raises(InputError, match=words):
+            Refresher(sampler, items, **options)
