@@ -44,6 +44,6 @@ clean:
 	$(PIP) install -c constraints.txt --no-build-isolation -e ".[data,train,mol,dev]"
 	touch $@
 
-.venv/docs: .venv/core
+.venv/docs: .venv/all
 	$(PIP) install -c constraints.txt --no-build-isolation -e ".[dev,docs]"
 	touch $@

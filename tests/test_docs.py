@@ -19,7 +19,15 @@ PAGES = [
     "README.md",
     *(
         f"docs/{name}.md"
-        for name in ("index", "quickstart", "guide-sampling", "choosing-a-method", "reading-an-audit", "guide-adaptive")
+        for name in (
+            "index",
+            "quickstart",
+            "guide-sampling",
+            "choosing-a-method",
+            "reading-an-audit",
+            "guide-adaptive",
+            "guide-training",
+        )
     ),
 ]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
