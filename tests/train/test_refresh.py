@@ -28,9 +28,9 @@ class Slow(MIDXSampler):
         super().__init__(*arguments, **options)
         self.go = threading.Event()
 
-    def _fit(self, *given):
+    def _fit(self, given):
         assert self.go.wait(30)
-        return super()._fit(*given)
+        return super()._fit(given)
 
 
 def test_every_so_many_steps():
@@ -112,9 +112,9 @@ def test_recent_queries_reach_the_sampler():
     seen = []
 
     class Asks(UniformSampler):
-        def _fit(self, items, frequencies, queries, bias):
-            seen.append((items, frequencies, queries, bias))
-            return super()._fit(items, frequencies, queries, bias)
+        def _fit(self, given):
+            seen.append(given)
+            return super()._fit(given)
 
     bias = nn.Parameter(torch.zeros(N))
     embedding = nn.Embedding(N, D)

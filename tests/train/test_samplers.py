@@ -133,11 +133,10 @@ def test_a_saved_state_gives_the_same_law(name):
         wrong.load_state_dict(sampler.state_dict())
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", [name for name in MAKERS if not name.startswith("learnable")])
 def test_casting_the_module_does_not_touch_the_law(name):
+    """Only codebooks that are learned follow the dtype of the model, as parameters do."""
     sampler, queries = refreshed(name)
-    if isinstance(sampler, LearnableMIDXSampler):
-        pytest.skip("its codebooks are parameters, and follow the model's dtype")
     before = sampler.log_q(queries, torch.arange(N))
     assert torch.equal(sampler.half().log_q(queries, torch.arange(N)), before)
 

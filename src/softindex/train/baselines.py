@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from softindex.errors import InputError
-from softindex.train.contract import Sampler, Tables, check_dim
+from softindex.train.contract import Given, Sampler, Tables, check_dim
 from softindex.train.drawing import draw, log_shares
 from softindex.vectors import check_count, check_seed, check_share
 
@@ -27,12 +27,8 @@ class SphereSampler(Sampler):
             raise InputError(f"alpha is {alpha!r}; expected a number from 0 on.")
         self.alpha = float(alpha)
 
-    def _fit(
-        self, items: Tensor | None, frequencies: Tensor | None, queries: Tensor | None, bias: Tensor | None
-    ) -> Tables:
-        if items is None:
-            raise InputError("the sampler needs the vectors of the classes; give refresh(items).")
-        return Tables({"items": items.clone()})
+    def _fit(self, given: Given) -> Tables:
+        return Tables({"items": given.need_items().clone()})
 
     def _log_weights(self, queries: Tensor) -> Tensor:
         items = self._ready()["items"]
@@ -69,11 +65,8 @@ class LSHSampler(Sampler):
         self.uniform = check_share(uniform, "uniform")
         self.seed = check_seed(seed)
 
-    def _fit(
-        self, items: Tensor | None, frequencies: Tensor | None, queries: Tensor | None, bias: Tensor | None
-    ) -> Tables:
-        if items is None:
-            raise InputError("the sampler needs the vectors of the classes; give refresh(items).")
+    def _fit(self, given: Given) -> Tables:
+        items = given.need_items()
         random = torch.Generator().manual_seed(self.seed % 2**63)
         directions = torch.randn(self.hashes, self.bits, items.shape[1], generator=random)
         centre = items.cpu().mean(0)

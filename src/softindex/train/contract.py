@@ -13,6 +13,7 @@ from softindex.errors import InputError, SoftindexError, show
 from softindex.vectors import check_count
 
 __all__ = [
+    "Given",
     "Negatives",
     "NotRefreshedError",
     "Sampler",
@@ -36,6 +37,33 @@ class Negatives(NamedTuple):
     """(b, m) int64; (m,) where all queries share them."""
     log_q: Tensor
     """Of the same shape, float32: the normalised log-probability of each under the law it was drawn from."""
+
+
+class Given(NamedTuple):
+    """What a refresh was given, checked."""
+
+    items: Tensor | None
+    """(n, d) float32"""
+    frequencies: Tensor | None
+    """(n,) float64, above 0"""
+    queries: Tensor | None
+    """(b, d)"""
+    bias: Tensor | None
+    """(n,) float64"""
+
+    def need_items(self) -> Tensor:
+        """The items; InputError where there are none."""
+        if self.items is None:
+            raise InputError("the sampler needs the vectors of the classes; give refresh(items).")
+        return self.items
+
+    def need_frequencies(self) -> Tensor:
+        """The frequencies; InputError where there are none."""
+        if self.frequencies is None:
+            raise InputError(
+                "the sampler draws by frequency; give refresh(frequencies=...), one number for each class."
+            )
+        return self.frequencies
 
 
 class NotRefreshedError(SoftindexError, RuntimeError):
@@ -109,7 +137,7 @@ class Sampler(nn.Module):
             check_dim(asked, rows.shape[1])
         added = None if bias is None else _check_bias(bias, self.num_items)
         with torch.no_grad():
-            return self._count(self._fit(rows, counts, asked, added))
+            return self._count(self._fit(Given(rows, counts, asked, added)))
 
     def _count(self, tables: Tables) -> Tables:
         tables.register_buffer(CLASSES, torch.tensor(self.num_items))
@@ -154,9 +182,7 @@ class Sampler(nn.Module):
             log_q = self._log_q(rows, spread)
             return (_mean_of_laws(log_q) if shared else log_q).float()
 
-    def _fit(
-        self, items: Tensor | None, frequencies: Tensor | None, queries: Tensor | None, bias: Tensor | None
-    ) -> Tables:
+    def _fit(self, given: Given) -> Tables:
         """Make tables of what was given, on any device; the present ones may be a start."""
         return Tables({})
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from softindex.errors import InputError, MethodError
 from softindex.train.codebooks import Codebooks, fit_codebooks, query_metric
-from softindex.train.contract import Tables, check_dim
+from softindex.train.contract import Given, Tables, check_dim
 from softindex.train.midx import MIDXSampler
 from softindex.train.multi_index import CodewordLaw
 from softindex.vectors import check_count
@@ -61,20 +61,22 @@ class LearnableMIDXSampler(MIDXSampler):
                 self.second.copy_(tables["second"])
         super().install(tables)
 
-    def _fit_codebooks(self, items: Tensor, frequencies: Tensor | None, queries: Tensor | None) -> Codebooks:
+    def _fit_codebooks(self, given: Given) -> Codebooks:
+        items = given.need_items()
         if items.shape[1] == self.first.shape[1] + 1:
             raise InputError('codebooks are learned with a bias only where residual="weighted"; make the sampler so.')
         check_dim(items, self.first.shape[1])
-        # A metric of the queries would mix the halves that a product quantizer keeps apart.
-        asked = None if self.quantizer == "pq" else queries
+        if self.quantizer == "pq":
+            # A metric of the queries would mix the halves that a product quantizer keeps apart.
+            given = given._replace(queries=None)
         if self.tables is None:
-            return super()._fit_codebooks(items, frequencies, asked)
+            return super()._fit_codebooks(given)
         first, second = (book.detach().float().cpu().numpy() for book in self.books)
         found = fit_codebooks(
             items.cpu().numpy(),
             self.codewords,
             self.quantizer,
-            metric=None if asked is None else query_metric(asked.float().cpu().numpy()),
+            metric=None if given.queries is None else query_metric(given.queries.float().cpu().numpy()),
             start=(first, second),
             iterations=0,
             seed=self.seed,

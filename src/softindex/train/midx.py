@@ -12,7 +12,7 @@ from torch.nn import functional
 from softindex.errors import InputError, MethodError
 from softindex.train.calibration import calibrate
 from softindex.train.codebooks import QUANTIZERS, Codebooks, fit_codebooks, query_metric
-from softindex.train.contract import Sampler, Tables, check_dim
+from softindex.train.contract import Given, Sampler, Tables, check_dim
 from softindex.train.drawing import cumulate, find, log_shares
 from softindex.train.multi_index import BucketSoftmax, CodewordLaw, ThreeSteps, invert, weigh
 from softindex.vectors import check_count, check_seed, check_threads
@@ -69,45 +69,44 @@ class MIDXSampler(Sampler):
         """What print(sampler) says in the brackets."""
         return f"{self.num_items}, codewords={self.codewords}, quantizer={self.quantizer}, residual={self.residual}"
 
-    def _fit(
-        self, items: Tensor | None, frequencies: Tensor | None, queries: Tensor | None, bias: Tensor | None
-    ) -> Tables:
-        if items is None:
-            raise InputError("the sampler needs the vectors of the classes; give refresh(items).")
-        if self.unigram_mix and frequencies is None:
-            raise InputError("unigram_mix draws by frequency; give refresh(..., frequencies=...) as well.")
+    def _fit(self, given: Given) -> Tables:
+        given.need_items()
+        if self.unigram_mix:
+            given.need_frequencies()
+        tables = self._fit_tables(given)
+        if self.unigram_mix:
+            log_weights = torch.log(given.need_frequencies())
+            tables |= {"unigram": cumulate(log_weights), "log_unigram": log_shares(log_weights).float()}
+        return Tables(tables)
+
+    def _fit_tables(self, given: Given) -> dict[str, Tensor]:
+        items, bias = given.need_items(), given.bias
         if self.residual == "uniform" and bias is not None:
-            return self._fit_biased(items, frequencies, queries, bias)
-        books = self._fit_codebooks(items, frequencies, queries)
+            return self._fit_biased(given, bias)
+        books = self._fit_codebooks(given)
         tables = invert(books.codes, books.first, books.second)
         log_weight = None if bias is None else bias.cpu()
-        if self.residual == "weighted" and queries is not None:
-            log_weight = calibrate(tables, items, log_weight, queries)
-        tables |= weigh(tables, log_weight)
+        if self.residual == "weighted" and given.queries is not None:
+            log_weight = calibrate(tables, items, log_weight, given.queries)
         if self.residual in ("exact", "oracle"):
             tables["items"] = items.clone()
-        return self._with_unigram(tables, frequencies)
+        return tables | weigh(tables, log_weight)
 
-    def _fit_biased(self, items: Tensor, frequencies: Tensor | None, queries: Tensor | None, bias: Tensor) -> Tables:
+    def _fit_biased(self, given: Given, bias: Tensor) -> dict[str, Tensor]:
         """Without weights a bias is one more coordinate of the classes, in which every query is one."""
+        items, queries = given.need_items(), given.queries
         wide = torch.cat([items, bias.float()[:, None].to(items.device)], 1)
         asked = None if queries is None else functional.pad(queries.float(), (0, 1), value=1.0)
-        books = self._fit_codebooks(wide, frequencies, asked)
+        books = self._fit_codebooks(given._replace(items=wide, queries=asked))
         tables = invert(books.codes, books.first[:, :-1].copy(), books.second[:, :-1].copy())
         tables |= {
             "first_bias": torch.from_numpy(books.first[:, -1].copy()),
             "second_bias": torch.from_numpy(books.second[:, -1].copy()),
         }
-        return self._with_unigram(tables | weigh(tables, None), frequencies)
+        return tables | weigh(tables, None)
 
-    def _with_unigram(self, tables: dict[str, Tensor], frequencies: Tensor | None) -> Tables:
-        if self.unigram_mix and frequencies is not None:
-            log_weights = torch.log(frequencies)
-            tables |= {"unigram": cumulate(log_weights), "log_unigram": log_shares(log_weights).float()}
-        return Tables(tables)
-
-    def _fit_codebooks(self, items: Tensor, frequencies: Tensor | None, queries: Tensor | None) -> Codebooks:
-        start = None
+    def _fit_codebooks(self, given: Given) -> Codebooks:
+        items, frequencies, start = given.need_items(), given.frequencies, None
         if self.tables is not None:
             books = [_whole(self.tables, name) for name in ("first", "second")]
             if books[0].shape[1] == items.shape[1]:
@@ -117,7 +116,7 @@ class MIDXSampler(Sampler):
             self.codewords,
             self.quantizer,
             weights=None if frequencies is None else frequencies.cpu().numpy() ** self.frequency_power,
-            metric=None if queries is None else query_metric(queries.float().cpu().numpy()),
+            metric=None if given.queries is None else query_metric(given.queries.float().cpu().numpy()),
             start=start,
             seed=self.seed,
             threads=self.threads,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from softindex.errors import InputError
-from softindex.train.contract import Sampler, Tables, check_range
+from softindex.train.contract import Given, Sampler, Tables, check_range
 from softindex.train.drawing import cumulate, find, log_shares
 
 __all__ = ["InBatchSampler", "LogUniformSampler", "UniformSampler", "UnigramSampler"]
@@ -54,14 +54,8 @@ class UnigramSampler(Sampler):
             raise InputError(f"power is {power!r}; expected a number, mostly from 0 to 1.")
         self.power = float(power)
 
-    def _fit(
-        self, items: Tensor | None, frequencies: Tensor | None, queries: Tensor | None, bias: Tensor | None
-    ) -> Tables:
-        if frequencies is None:
-            raise InputError(
-                "the sampler draws by frequency; give refresh(frequencies=...), one number for each class."
-            )
-        log_weights = self.power * torch.log(frequencies)
+    def _fit(self, given: Given) -> Tables:
+        log_weights = self.power * torch.log(given.need_frequencies())
         return Tables({"log_p": log_shares(log_weights).float(), "cumulative": cumulate(log_weights)})
 
     def _draw(
@@ -82,12 +76,8 @@ class InBatchSampler(Sampler):
     batch must be a fair sample of it.
     """
 
-    def _fit(
-        self, items: Tensor | None, frequencies: Tensor | None, queries: Tensor | None, bias: Tensor | None
-    ) -> Tables:
-        if frequencies is None:
-            raise InputError("targets occur by frequency; give refresh(frequencies=...), one number for each class.")
-        return Tables({"log_p": log_shares(torch.log(frequencies)).float()})
+    def _fit(self, given: Given) -> Tables:
+        return Tables({"log_p": log_shares(torch.log(given.need_frequencies())).float()})
 
     def _draw(
         self, queries: Tensor, m: int, positives: Tensor | None, generator: torch.Generator | None

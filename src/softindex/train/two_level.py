@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from softindex.contents import from_stored, to_stored
-from softindex.errors import InputError, MethodError, show
+from softindex.errors import MethodError, show
 from softindex.index import Index, build
 from softindex.records import Stored
-from softindex.train.contract import Sampler, Tables, check_dim
+from softindex.train.contract import Given, Sampler, Tables, check_dim
 from softindex.vectors import check_count, check_seed, check_threads
 
 __all__ = ["TwoLevelSampler"]
@@ -48,14 +48,10 @@ class TwoLevelSampler(Sampler):
         self.seed, self.threads = check_seed(seed), check_threads(threads)
         self._opened: tuple[Tables, Index] | None = None
 
-    def _fit(
-        self, items: Tensor | None, frequencies: Tensor | None, queries: Tensor | None, bias: Tensor | None
-    ) -> Tables:
-        if items is None:
-            raise InputError("the sampler needs the vectors of the classes; give refresh(items).")
+    def _fit(self, given: Given) -> Tables:
         index = build(
-            items.cpu().numpy(),
-            log_bias=None if bias is None else bias.float().cpu().numpy(),
+            given.need_items().cpu().numpy(),
+            log_bias=None if given.bias is None else given.bias.float().cpu().numpy(),
             clusters=self.clusters,
             dispersion="auto" if self.method == "sd-2ls" else "none",
             seed=self.seed,
