@@ -53,6 +53,9 @@ def test_wrong_input_is_told_in_a_sentence(problem):
         (lambda: diagnose(UniformSampler(N), queries, items, positives=torch.zeros(2)), "positives"),
         (lambda: diagnose(UniformSampler(N), queries, items, positives=torch.full((B,), N)), "class 50"),
         (lambda: diagnose(UniformSampler(N), queries, items, draws=0), "draws"),
+        (lambda: diagnose(UniformSampler(N), queries * torch.nan, items), "NaN"),
+        (lambda: diagnose(UniformSampler(N), queries, items, bias=torch.ones(1)), "bias"),
+        (lambda: diagnose(UniformSampler(N), queries[:, :2], items), "dimensions"),
     ):
         with pytest.raises(InputError, match=words):
             call()

@@ -56,6 +56,16 @@ def test_the_estimated_divergence_has_the_value_and_gradient_of_the_true_one():
     assert float((estimate - wanted).norm()) < 0.05 * float(wanted.norm())
 
 
+def test_a_bias_belongs_to_the_softmax_that_is_learned():
+    items, queries = problem()
+    bias = 2 * torch.randn(N, generator=torch.Generator().manual_seed(2))
+    sampler = LearnableMIDXSampler(N, D, codewords=K, residual="weighted")
+    sampler.refresh(items, bias=bias)
+    found = sampler.codebook_loss(queries[:4], items, 20_000, bias=bias).kl.item()
+    log_q = sampler.log_q(queries[:4], torch.arange(N))
+    assert found == pytest.approx(divergence(log_q, torch.log_softmax(queries[:4] @ items.T + bias, 1)), abs=0.05)
+
+
 def test_a_first_refresh_is_k_means_and_later_ones_keep_the_codebooks():
     items, queries = problem()
     sampler, plain = LearnableMIDXSampler(N, D, codewords=K), MIDXSampler(N, codewords=K)

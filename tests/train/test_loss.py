@@ -227,6 +227,74 @@ def test_any_leading_shape(problem):
     assert torch.equal(deep, flat.view(2, 3))
 
 
+def test_what_is_ignored_may_hold_anything(problem):
+    queries, positives, items, _ = problem
+    loss = SampledSoftmaxLoss(UniformSampler(N), draws=50)
+    targets = positives.clone()
+    targets[2] = -100
+    rows = queries.detach().clone()
+    rows[2] = math.nan
+    rows.requires_grad_()
+    value = loss(rows, targets, items)
+    assert bool(torch.isfinite(value))
+    assert bool(torch.isfinite(gradients(value, items)[0]).all())
+    large = torch.full((4096, D), 60.0, dtype=torch.float16)
+    many = torch.zeros(4096, dtype=torch.long)
+    many[0] = -100
+    assert bool(torch.isfinite(loss(large, many, items.half())))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_no_query_at_all(problem, reduction):
+    queries, positives, items, _ = problem
+    loss = SampledSoftmaxLoss(UniformSampler(N), reduction=reduction)
+    value = loss(queries[:0], positives[:0], items)
+    assert value.sum().item() == 0
+    ignored = loss(queries.detach(), torch.full_like(positives, -100), items)
+    assert bool((gradients(ignored.sum(), items)[0] == 0).all())
+
+
+def test_doubles_stay_doubles(problem):
+    queries, positives, items, bias = (part.double() if part.is_floating_point() else part for part in problem)
+    leaves = [part.detach().requires_grad_() for part in (queries, items, bias)]
+    loss = SampledSoftmaxLoss(UniformSampler(N), draws=5)
+
+    def value(queries, items, bias):
+        return loss(queries, positives, items, bias, generator=torch.Generator().manual_seed(1))
+
+    assert value(*leaves).dtype == torch.float64
+    assert torch.autograd.gradcheck(value, leaves)
+
+
+def test_padding_of_an_embedding_gets_no_gradient(problem):
+    queries, positives, _, _ = problem
+    embedding = nn.Embedding(N, D, padding_idx=0)
+    loss = SampledSoftmaxLoss(UniformSampler(N), draws=500, ignore_index=0)
+    (grad,) = torch.autograd.grad(loss(queries, positives + (positives == 0), embedding), embedding.weight)
+    assert bool((grad[0] == 0).all())
+    assert bool((grad[1:] != 0).any(1).all())
+
+
+def test_any_target_of_a_query_may_be_drawn_for_the_others():
+    sampler = InBatchSampler(4)
+    sampler.refresh(frequencies=torch.ones(4))
+    seen = []
+
+    class Watched(InBatchSampler):
+        def _draw(self, queries, m, positives, generator):
+            seen.append(positives)
+            return super()._draw(queries, m, positives, generator)
+
+    watched = Watched(4)
+    watched.refresh(frequencies=torch.ones(4))
+    loss = SampledSoftmaxLoss(watched, draws=2)
+    targets = torch.tensor([[0, 1, -100], [2, 3, -100], [1, -100, -100]])
+    for _ in range(50):
+        loss(torch.ones(3, 2), targets, torch.ones(4, 2))
+    rows = [set(column.tolist()) for column in torch.stack(seen).T]
+    assert rows == [{0, 1}, {2, 3}, {1}]
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_sparse_gradients_are_the_dense_ones(problem, shared):
     queries, positives, _, bias = problem
@@ -316,6 +384,7 @@ def test_wrong_input_is_told_in_a_sentence(problem):
         (lambda: loss(queries, positives, items[:-1]), "items have shape"),
         (lambda: loss(queries[:, :2], positives, items), "items have shape"),
         (lambda: loss(queries, positives, items, bias[:-1]), "bias has shape"),
+        (lambda: loss(queries, positives, items, bias.detach().numpy()), "expected a tensor"),
         (lambda: loss(queries, positives, items.to("meta")), "meta"),
         (lambda: loss(queries, positives.tolist(), items), "expected a tensor"),
         (lambda: SampledSoftmaxLoss(UniformSampler(N), draws=0), "draws is 0"),
@@ -328,5 +397,10 @@ def test_wrong_input_is_told_in_a_sentence(problem):
     with pytest.raises(MethodError, match="form"):
         SampledSoftmaxLoss(UniformSampler(N), form="C")
     drawn = loss.sampler.sample(queries, 3)
+    for right, targets in ((torch.zeros(B), positives[:, None]), (torch.zeros(B, 1), positives)):
+        with pytest.raises(InputError, match="shape"):
+            sampled_cross_entropy(right, torch.zeros(B, 3), targets, drawn)
+    with pytest.raises(InputError, match="ids"):
+        sampled_cross_entropy(torch.zeros(B, 1), torch.zeros(B, 4), positives[:, None], drawn)
     with pytest.raises(InputError, match="positive_log_q"):
         sampled_cross_entropy(torch.zeros(B, 1), torch.zeros(B, 3), positives[:, None], drawn, form="A")

@@ -60,6 +60,17 @@ def test_when_few_draws_count():
         refresher.step(effective=torch.tensor(0.1))
     # The next refresh waits until it has fallen again from what it was then.
     assert refresher.refreshes == 1
+    with pytest.raises(InputError, match="effective"):
+        refresher.step()
+
+
+def test_noise_of_what_counts_is_no_fall():
+    sampler, items = sampler_and_items()
+    refresher = Refresher(sampler, items, effective=0.8, background=False)
+    noise = torch.rand(1000, generator=torch.Generator().manual_seed(0))
+    for value in noise:
+        refresher.step(effective=0.4 + 0.2 * value)
+    assert refresher.refreshes == 0
 
 
 def test_training_goes_on_while_tables_are_made():
@@ -106,6 +117,40 @@ def test_nan_is_told_and_the_old_tables_stay(background):
 def step_and_wait(refresher):
     refresher.step()
     refresher.wait()
+
+
+def test_a_refresh_by_hand_is_not_replaced_by_an_older_one():
+    items = nn.Parameter(torch.randn(N, D))
+    sampler = Slow(N, codewords=4)
+    sampler.go.set()
+    sampler.refresh(items)
+    sampler.go.clear()
+    with Refresher(sampler, items, steps=1) as refresher:
+        refresher.step()
+        tables = MIDXSampler(N, codewords=4).fit(items * 2)
+        sampler.install(tables)
+        sampler.go.set()
+        refresher.wait()
+        assert sampler.tables is tables
+
+
+def test_a_block_waits_for_what_is_on_its_way():
+    sampler, items = sampler_and_items()
+    old = sampler.tables
+    with Refresher(sampler, items, steps=1) as refresher:
+        refresher.step()
+    assert sampler.tables is not old
+    refresher.close()
+    with pytest.raises(InputError, match="closed"):
+        refresher.step()
+
+
+def test_queries_that_overflowed_are_forgotten():
+    sampler, items = sampler_and_items()
+    with Refresher(sampler, items, steps=1, background=False) as refresher:
+        refresher.step(queries=torch.full((3, D), math.nan))
+        refresher.step(queries=torch.tensor([[1.0, 2.0, 3.0], [1.0, math.inf, 3.0]]))
+        assert refresher.refreshes == 2
 
 
 def test_recent_queries_reach_the_sampler():

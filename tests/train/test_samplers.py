@@ -1,5 +1,6 @@
 """Every sampler draws from the law that its log_q tells."""
 
+import copy
 import math
 
 import numpy as np
@@ -129,7 +130,7 @@ def test_a_saved_state_gives_the_same_law(name):
     first, second = (one.sample(queries, 50, generator=torch.Generator().manual_seed(3)) for one in (sampler, other))
     assert torch.equal(first.ids, second.ids)
     wrong = MAKERS[name](N + 1)
-    with pytest.raises(InputError, match="classes"):
+    with pytest.raises(InputError, match="num_items"):
         wrong.load_state_dict(sampler.state_dict())
 
 
@@ -383,6 +384,10 @@ def test_wrong_input_is_told_in_a_sentence():
         (lambda: sampler.refresh(items[:-1]), "299 items"),
         (lambda: sampler.refresh(), "vectors"),
         (lambda: sampler.refresh(items, queries=queries[:, :2]), "2 dimensions"),
+        (lambda: sampler.refresh(items, queries=queries * math.nan), "queries hold NaN"),
+        (lambda: sampler.refresh(items * 2e37, queries=queries * 1e37), "too large"),
+        (lambda: sampler.refresh(object()), "expected a tensor"),
+        (lambda: MIDXSampler(N, unigram_mix="a"), "unigram_mix"),
         (lambda: sampler.refresh(items, frequencies=frequencies[:-1]), "frequencies"),
         (lambda: sampler.refresh(items, frequencies=-frequencies), "negative"),
         (lambda: sampler.refresh(items, frequencies=0 * frequencies), "all 0"),
@@ -419,13 +424,79 @@ def test_targets_are_needed_to_draw_from_them():
     ):
         with pytest.raises(InputError, match=words):
             sampler.sample(torch.zeros(2, 1), 1, positives=positives)
-    with pytest.raises(InputError, match="one query"):
-        sampler.sample(torch.zeros(1, 1), 1, positives=torch.tensor([1]))
+
+
+def test_a_query_alone_in_its_batch_gets_draws_by_frequency():
+    frequencies = torch.tensor([1.0, 0.0, 3.0])
+    sampler = InBatchSampler(3)
+    sampler.refresh(frequencies=frequencies)
+    for shared in (False, True):
+        drawn = sampler.sample(torch.zeros(1, 1), 4000, shared=shared, positives=torch.tensor([2]))
+        counts = torch.bincount(drawn.ids.flatten(), minlength=3).double().numpy()
+        assert counts[1] == 0
+        assert fits(counts[[0, 2]], np.array([1000.0, 3000.0]))
 
 
 def test_a_state_of_other_arguments_is_refused():
     sampler, _ = refreshed("midx rq uniform 0.0")
-    for other in (midx(codewords=7), midx(residual="exact"), midx(unigram_mix=0.1)):
-        with pytest.raises(InputError, match="same arguments"):
-            other.load_state_dict(sampler.state_dict())
+    others = {
+        "codewords": midx(codewords=7),
+        "quantizer": midx(quantizer="pq"),
+        "residual": midx(residual="weighted"),
+        "unigram_mix": midx(unigram_mix=0.1),
+        "sampler": LearnableMIDXSampler(N, D, codewords=6),
+    }
+    for name, other in others.items():
+        for strict in (True, False):
+            with pytest.raises(InputError, match=name):
+                other.load_state_dict(sampler.state_dict(), strict=strict)
         assert other.tables is None
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_copy_draws_the_same(name):
+    sampler, queries = refreshed(name)
+    first = sampler.sample(queries, 20, generator=torch.Generator().manual_seed(1))
+    second = copy.deepcopy(sampler).sample(queries, 20, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(first.ids, second.ids)
+
+
+@pytest.mark.parametrize("name", ["learnable rq", "lsh", "midx rq weighted 0.0"])
+def test_other_dtypes_of_the_module_and_of_torch(name):
+    items, frequencies, _, queries = classes()
+    try:
+        torch.set_default_dtype(torch.float64)
+        sampler = MAKERS[name](N)
+        sampler.refresh(items, frequencies=frequencies, queries=queries)
+        for dtype in (torch.float64, torch.bfloat16):
+            log_q = sampler.to(dtype).log_q(queries, torch.arange(N)).double()
+            torch.testing.assert_close(log_q.exp().sum(1), torch.ones(B), atol=1e-5, rtol=0)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("shift", [-1e6, 1e6])
+def test_a_bias_far_from_zero_keeps_the_law_whole(shift):
+    items, _, bias, queries = classes()
+    sampler = midx(residual="weighted")
+    sampler.refresh(items, bias=bias.double() + shift)
+    total = sampler.log_q(queries, torch.arange(N)).double().exp().sum(1)
+    torch.testing.assert_close(total, torch.ones(B, dtype=torch.float64), atol=1e-4, rtol=0)
+
+
+def test_frequencies_of_any_size():
+    items, _, _, _ = classes()
+    frequencies = torch.logspace(-300, 300, N, dtype=torch.float64)
+    for power in (0.5, 2.0):
+        midx(frequency_power=power).refresh(items, frequencies=frequencies)
+
+
+def test_a_layer_stands_for_its_weight():
+    items, _, _, queries = classes()
+    layer = torch.nn.Linear(D, N)
+    with torch.no_grad():
+        layer.weight.copy_(items)
+    first, second = midx(), midx()
+    first.refresh(layer)
+    second.refresh(items)
+    assert torch.equal(first.log_q(queries, torch.arange(N)), second.log_q(queries, torch.arange(N)))

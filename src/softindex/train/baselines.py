@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from softindex.errors import InputError
-from softindex.train.contract import Given, Sampler, Tables, check_dim
+from softindex.train.contract import Given, Sampler, Tables, check_dim, check_number
 from softindex.train.drawing import draw, log_shares
 from softindex.vectors import check_count, check_seed, check_share
 
 __all__ = ["LSHSampler", "SphereSampler"]
+
+MOST_BITS = 24
+"""Every table has a place for each pattern of bits."""
 
 
 class SphereSampler(Sampler):
@@ -23,9 +27,10 @@ class SphereSampler(Sampler):
 
     def __init__(self, num_items: int, *, alpha: float = 100.0) -> None:
         super().__init__(num_items)
-        if not (isinstance(alpha, (int, float)) and math.isfinite(alpha) and alpha >= 0):
-            raise InputError(f"alpha is {alpha!r}; expected a number from 0 on.")
-        self.alpha = float(alpha)
+        self.alpha = check_number(alpha, "alpha", 0, 1e30)
+
+    def _options(self) -> dict[str, Any]:
+        return {"alpha": self.alpha}
 
     def _fit(self, given: Given) -> Tables:
         return Tables({"items": given.need_items().clone()})
@@ -57,18 +62,21 @@ class LSHSampler(Sampler):
         self, num_items: int, *, tables: int = 16, bits: int | None = None, uniform: float = 0.1, seed: int = 0
     ) -> None:
         super().__init__(num_items)
-        self.hashes = check_count(tables, "tables")
+        self.projections = check_count(tables, "tables")
         # A bucket then holds about sixteen classes.
-        self.bits = max(1, round(math.log2(num_items / 16))) if bits is None and num_items > 32 else bits or 1
-        if not 1 <= check_count(self.bits, "bits") <= 30:
-            raise InputError(f"bits is {self.bits}; expected 1 to 30.")
+        self.bits = max(1, round(math.log2(num_items / 16))) if bits is None else check_count(bits, "bits")
+        if self.bits > MOST_BITS:
+            raise InputError(f"bits is {self.bits}; expected at most {MOST_BITS}.")
         self.uniform = check_share(uniform, "uniform")
         self.seed = check_seed(seed)
+
+    def _options(self) -> dict[str, Any]:
+        return {"tables": self.projections, "bits": self.bits, "uniform": self.uniform}
 
     def _fit(self, given: Given) -> Tables:
         items = given.need_items()
         random = torch.Generator().manual_seed(self.seed % 2**63)
-        directions = torch.randn(self.hashes, self.bits, items.shape[1], generator=random)
+        directions = torch.randn(self.projections, self.bits, items.shape[1], generator=random, dtype=torch.float32)
         centre = items.cpu().mean(0)
         codes = _signs(items.cpu() - centre, directions)
         sizes = torch.stack([torch.bincount(code, minlength=2**self.bits) for code in codes])
@@ -90,7 +98,7 @@ class LSHSampler(Sampler):
         tables = self._ready()
         codes = self._codes(queries)
         size = (len(queries), m)
-        which = torch.randint(self.hashes, size, generator=generator, device=queries.device)
+        which = torch.randint(self.projections, size, generator=generator, device=queries.device)
         code = codes.T.gather(1, which)
         members = tables["sizes"][which, code]
         shares = torch.rand((3, *size), generator=generator, device=queries.device, dtype=torch.float64)
@@ -104,11 +112,11 @@ class LSHSampler(Sampler):
         tables = self._ready()
         codes = self._codes(queries)
         near = torch.zeros(ids.shape, dtype=torch.float64, device=ids.device)
-        for place in range(self.hashes):
+        for place in range(self.projections):
             sizes = tables["sizes"][place][codes[place]].double()[:, None]
             same = tables["codes"][place][ids] == codes[place][:, None]
             near += torch.where(sizes > 0, same / sizes.clamp(min=1), 1.0 / self.num_items)
-        return torch.log((1 - self.uniform) * near / self.hashes + self.uniform / self.num_items)
+        return torch.log((1 - self.uniform) * near / self.projections + self.uniform / self.num_items)
 
     def _codes(self, queries: Tensor) -> Tensor:
         """The query's code in each table, (tables, b)."""

@@ -9,14 +9,18 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from softindex.partition.kmeans import POINTS_PER_CENTROID, assign, fit_frame, silent, train
+from softindex.errors import InputError
+from softindex.partition.kmeans import assign, fit_frame, silent, train
 from softindex.records import Doubles, Floats
 
 __all__ = ["QUANTIZERS", "Codebooks", "Metric", "fit_codebooks", "query_metric"]
 
 QUANTIZERS = ("rq", "pq")
-ITERATIONS = 10
-WARM_ITERATIONS = 4
+ITERATIONS = 25
+WARM_ITERATIONS = 8
+POINTS = 1024
+"""Classes for each codeword that k-means looks at."""
+BLOCK = 1 << 16
 FLATTEST = 1e-4
 """Directions in which queries hardly vary count as if they varied by this part of the mean: they may yet."""
 
@@ -80,8 +84,11 @@ def fit_codebooks(
     the books stay as they are, and only codes are given.
     """
     rounds = iterations if iterations is not None else ITERATIONS if start is None else WARM_ITERATIONS
-    turned = items if metric is None else items @ metric.forth
-    before = start if start is None or metric is None else (start[0] @ metric.forth, start[1] @ metric.forth)
+    # What overflows is told below.
+    with np.errstate(over="ignore", invalid="ignore"):
+        turned = items if metric is None else items @ metric.forth
+        before = start if start is None or metric is None else (start[0] @ metric.forth, start[1] @ metric.forth)
+    _check_finite(turned)
     d = items.shape[1]
     # The second book of a residual quantizer is for what the first leaves; that of a product for the other half.
     parts = [slice(0, d)] * 2 if quantizer == "rq" else [slice(0, (d + 1) // 2), slice((d + 1) // 2, d)]
@@ -93,14 +100,26 @@ def fit_codebooks(
         for place, part in enumerate(parts):
             if part.start == part.stop:
                 continue
-            rows = np.ascontiguousarray(rest[:, part])
+            # A copy where it will be written to, and items are the caller's.
+            rows = np.array(rest[:, part], order="C", copy=rest is items or None)
             given = None if before is None else np.ascontiguousarray(before[place][:, part])
             books[place, :, part], codes[:, place] = _quantize(rows, codewords, weights, given, rounds, random, pool)
             if quantizer == "rq" and place == 0:
-                rest = rest - books[0][codes[:, 0]]
+                rest = rows
+                for begin in range(0, len(rest), BLOCK):
+                    here = slice(begin, begin + BLOCK)
+                    rest[here] -= books[0][codes[here, 0]]
     if metric is not None:
         books = books @ metric.back
+    _check_finite(books)
     return Codebooks(books[0], books[1], codes)
+
+
+def _check_finite(values: Floats) -> None:
+    # A sum is finite only if all are, and looks at them without a copy.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not np.isfinite(values.sum(dtype=np.float64)):
+            raise InputError("items or queries are too large for float32: their codewords overflow; scale them down.")
 
 
 def _quantize(
@@ -116,7 +135,7 @@ def _quantize(
 
     Where there are fewer rows than codewords, the rest are zeros that nobody uses.
     """
-    chosen, counted = _choose(len(rows), codewords * POINTS_PER_CENTROID, weights, random)
+    chosen, counted = _choose(len(rows), codewords * POINTS, weights, random)
     frame, sample = fit_frame(rows[chosen])
     used = min(codewords, len(sample))
     given = None if start is None else frame(start)[:used]

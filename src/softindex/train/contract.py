@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
@@ -19,15 +20,17 @@ __all__ = [
     "Sampler",
     "Tables",
     "check_dim",
-    "check_frequencies",
     "check_items",
+    "check_number",
     "check_range",
     "check_rows",
+    "check_vector",
+    "weight_of",
 ]
 
 TABLES = "tables"
-CLASSES = "classes"
-"""In all tables: how many classes they are of, so that they are not loaded for another number."""
+ABOUT = "about"
+"""In all tables: of what sampler they are, so that another does not load them."""
 
 
 class Negatives(NamedTuple):
@@ -45,7 +48,7 @@ class Given(NamedTuple):
     items: Tensor | None
     """(n, d) float32"""
     frequencies: Tensor | None
-    """(n,) float64, above 0"""
+    """(n,) float64, from 0 on"""
     queries: Tensor | None
     """(b, d)"""
     bias: Tensor | None
@@ -64,6 +67,11 @@ class Given(NamedTuple):
                 "the sampler draws by frequency; give refresh(frequencies=...), one number for each class."
             )
         return self.frequencies
+
+    def seen(self) -> Tensor:
+        """The frequencies, where a class that was never seen counts as the rarest that was."""
+        counts = self.need_frequencies()
+        return torch.where(counts > 0, counts, counts[counts > 0].min())
 
 
 class NotRefreshedError(SoftindexError, RuntimeError):
@@ -110,7 +118,7 @@ class Sampler(nn.Module):
         self.register_buffer("_here", torch.empty(0), persistent=False)
         self.tables: Tables | None = None
         if not self.needs_refresh:
-            self.tables = self._count(Tables({}))
+            self.tables = self._label(Tables({}))
 
     @property
     def device(self) -> torch.device:
@@ -131,16 +139,23 @@ class Sampler(nn.Module):
     def fit(self, items: Any = None, *, frequencies: Any = None, queries: Any = None, bias: Any = None) -> Tables:
         """Make the tables of a refresh without putting them to use, as another thread may; see `install`."""
         rows = None if items is None else check_items(items, self.num_items)
-        counts = None if frequencies is None else check_frequencies(frequencies, self.num_items)
-        asked = None if queries is None else check_rows(queries, "queries")
+        counts = None if frequencies is None else _check_frequencies(frequencies, self.num_items)
+        asked = None if queries is None else check_rows(queries, "queries", finite=True)
         if rows is not None and asked is not None:
             check_dim(asked, rows.shape[1])
-        added = None if bias is None else _check_bias(bias, self.num_items)
+        added = None if bias is None else check_vector(bias, self.num_items, "bias")
         with torch.no_grad():
-            return self._count(self._fit(Given(rows, counts, asked, added)))
+            return self._label(self._fit(Given(rows, counts, asked, added)))
 
-    def _count(self, tables: Tables) -> Tables:
-        tables.register_buffer(CLASSES, torch.tensor(self.num_items))
+    def _options(self) -> dict[str, Any]:
+        """The arguments without which tables of this sampler make no sense."""
+        return {}
+
+    def _about(self) -> dict[str, Any]:
+        return {"sampler": type(self).__name__, "num_items": self.num_items, **self._options()}
+
+    def _label(self, tables: Tables) -> Tables:
+        tables.register_buffer(ABOUT, torch.tensor(list(json.dumps(self._about()).encode()), dtype=torch.uint8))
         return tables
 
     def install(self, tables: Tables) -> None:
@@ -238,17 +253,19 @@ class Sampler(nn.Module):
         begin = f"{prefix}{TABLES}."
         kept = {name[len(begin) :]: tensor for name, tensor in state_dict.items() if name.startswith(begin)}
         if kept:
-            self._check_kept(kept)
+            self._check_about(kept)
             # Tables have the shapes of what they were made of: make room, then load into it as into any module.
-            room = {name: torch.empty_like(tensor, device=self.device) for name, tensor in kept.items()}
-            self.tables = Tables(room)
+            self.tables = Tables({name: torch.empty_like(one, device=self.device) for name, one in kept.items()})
         super()._load_from_state_dict(state_dict, prefix, *others)
 
-    def _check_kept(self, kept: Mapping[str, Tensor]) -> None:
+    def _check_about(self, kept: Mapping[str, Tensor]) -> None:
         """InputError if saved tables are of another sampler than this."""
-        if CLASSES not in kept or int(kept[CLASSES]) != self.num_items:
-            saved = int(kept[CLASSES]) if CLASSES in kept else "no number of"
-            raise InputError(f"the saved sampler has {saved} classes but this one {self.num_items}; make them equal.")
+        saved = json.loads(bytes(kept[ABOUT].tolist())) if ABOUT in kept else {}
+        for name, here in self._about().items():
+            if saved.get(name) != here:
+                raise InputError(
+                    f"the saved sampler has {name} {saved.get(name)} but this one {here}; make both with the same."
+                )
 
 
 def _mean_of_laws(log_q: Tensor) -> Tensor:
@@ -262,14 +279,27 @@ def check_range(ids: Tensor, num_items: int, name: str) -> None:
         raise InputError(f"{name} hold the class {wrong}; expected 0 to {num_items - 1}.")
 
 
-def check_rows(values: Any, name: str) -> Tensor:
+def weight_of(items: Any) -> Any:
+    """The vectors of the classes: the weight of a layer, such as nn.Embedding or nn.Linear, or what was given."""
+    return items.weight if isinstance(items, nn.Module) and isinstance(items.weight, Tensor) else items
+
+
+def check_rows(values: Any, name: str, *, finite: bool = False) -> Tensor:
     """Return a matrix (b, d) as a tensor of float32 or float64 without its gradient; name: what the caller calls it."""
-    tensor = values.detach() if isinstance(values, Tensor) else torch.as_tensor(values)
+    tensor = _as_tensor(values, name)
     if not tensor.is_floating_point():
         raise InputError(f"{name} are {tensor.dtype}; expected floating-point numbers.")
     if tensor.ndim != 2 or 0 in tensor.shape:
         raise InputError(f"{name} have shape {tuple(tensor.shape)}; expected (b, d), one row each and at least one.")
-    return tensor if tensor.dtype == torch.float64 else tensor.float()
+    tensor = tensor if tensor.dtype == torch.float64 else tensor.float()
+    # A sum is finite only if all are, unless it overflows: a cheap look before the thorough one.
+    if finite and not bool(torch.isfinite(tensor.sum())):
+        wrong = (~torch.isfinite(tensor)).any(1).nonzero()
+        if len(wrong):
+            raise InputError(
+                f"{name} hold NaN or infinity, first in row {int(wrong[0])}; expected finite numbers, nothing changed."
+            )
+    return tensor
 
 
 def check_dim(rows: Tensor, dim: int) -> None:
@@ -279,40 +309,46 @@ def check_dim(rows: Tensor, dim: int) -> None:
 
 
 def check_items(items: Any, n: int) -> Tensor:
-    """Return the vectors of the classes (n, d), finite, float32; an nn.Embedding stands for its weight."""
-    rows = check_rows(items.weight if isinstance(items, nn.Embedding) else items, "items").float()
+    """Return the vectors of the classes (n, d), finite, float32; a layer stands for its weight."""
+    rows = check_rows(weight_of(items), "items", finite=True).float()
     if len(rows) != n:
         raise InputError(f"there are {len(rows)} items but the sampler is for {n} classes; give one row for each.")
-    # A sum is finite only if all are, unless it overflows: a cheap look before the thorough one.
-    if not bool(torch.isfinite(rows.sum())):
-        wrong = (~torch.isfinite(rows)).any(1).nonzero()
-        if len(wrong):
-            raise InputError(
-                f"items hold NaN or infinity, first in row {int(wrong[0])}; the sampler keeps what it had."
-            )
     return rows
 
 
-def check_frequencies(frequencies: Any, n: int) -> Tensor:
-    """Return how often each class occurs, (n,) float64, none of them 0: one never seen counts as the rarest seen."""
-    counts = _check_vector(frequencies, n, "frequencies")
-    if bool((counts < 0).any()) or not bool((counts > 0).any()):
-        raise InputError("frequencies are negative or all 0; expected counts or shares, one of them above 0 at least.")
-    return torch.where(counts > 0, counts, counts[counts > 0].min())
-
-
-def _check_bias(bias: Any, n: int) -> Tensor:
-    return _check_vector(bias, n, "bias")
-
-
-def _check_vector(values: Any, n: int, name: str) -> Tensor:
-    tensor = values.detach() if isinstance(values, Tensor) else torch.as_tensor(values)
+def check_vector(values: Any, n: int, name: str) -> Tensor:
+    """Return a finite number for each class, (n,) float64; name: what the caller calls it."""
+    tensor = _as_tensor(values, name)
     if tensor.shape != (n,):
         raise InputError(f"{name} have shape {tuple(tensor.shape)}; expected ({n},), one number for each class.")
     tensor = tensor.double()
     if not bool(torch.isfinite(tensor).all()):
         raise InputError(f"{name} hold NaN or infinity; expected finite numbers.")
     return tensor
+
+
+def check_number(value: Any, name: str, low: float, high: float, *, below: bool = False) -> float:
+    """Return a number from low to high, or below high, as a float; name: what the caller calls it."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if number and low <= value <= high and not (below and value == high):
+        return float(value)
+    raise InputError(f"{name} is {show(value)}; expected a number from {low:g} to {'below ' if below else ''}{high:g}.")
+
+
+def _check_frequencies(frequencies: Any, n: int) -> Tensor:
+    counts = check_vector(frequencies, n, "frequencies")
+    if bool((counts < 0).any()) or not bool((counts > 0).any()):
+        raise InputError("frequencies are negative or all 0; expected counts or shares, one of them above 0 at least.")
+    return counts
+
+
+def _as_tensor(values: Any, name: str) -> Tensor:
+    if isinstance(values, Tensor):
+        return values.detach()
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name} are {show(values)}; expected a tensor or an array of numbers.") from error
 
 
 def _kind(value: Any) -> str:

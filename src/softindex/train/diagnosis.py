@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from softindex.errors import InputError
-from softindex.train.contract import Negatives, Sampler, check_items, check_range, check_rows
+from softindex.train.contract import Negatives, Sampler, check_dim, check_items, check_range, check_rows, check_vector
 from softindex.train.drawing import draw
 from softindex.train.loss import sampled_cross_entropy
 from softindex.vectors import check_count
@@ -32,7 +32,7 @@ class Diagnosis:
     kl_reverse: float
     """KL(q || softmax)."""
     effective: float
-    """The part of the draws that counts: 1 / (sum of p^2 / q); 1 where q is the softmax."""
+    """The part of the draws that counts, of many: 1 / (sum of p^2 / q); 1 where q is the softmax."""
     gradient_bias: float
     """Mean of the gradient on the target's logit less that of the full softmax."""
     gradient_rmse: float
@@ -66,21 +66,24 @@ def diagnose(
     positives (b,): the targets; drawn from the softmax when None.  The gradient is that of the sampled loss in each of
     `repeats` sets of draws.
     """
-    rows, weight = check_rows(queries, "queries"), check_items(items, sampler.num_items)
+    rows, weight = check_rows(queries, "queries", finite=True).float(), check_items(items, sampler.num_items)
+    check_dim(rows, weight.shape[1])
     m, times = check_count(draws, "draws"), check_count(repeats, "repeats")
-    added = None if bias is None else torch.as_tensor(bias).detach().double()
-    targets = None
-    if positives is not None:
-        targets = torch.as_tensor(positives)
-        if targets.shape != (len(rows),):
-            raise InputError(f"positives have shape {tuple(targets.shape)}; expected ({len(rows)},).")
+    added = None if bias is None else check_vector(bias, sampler.num_items, "bias")
+    targets = None if positives is None else torch.as_tensor(positives)
+    if targets is not None:
+        if targets.shape != (len(rows),) or targets.is_floating_point():
+            raise InputError(
+                f"positives are {targets.dtype} of shape {tuple(targets.shape)}; expected ({len(rows)},) integers."
+            )
         check_range(targets, sampler.num_items, "positives")
     step = max(1, BLOCK // sampler.num_items)
     sums = torch.zeros(5, dtype=torch.float64)
     every = torch.arange(sampler.num_items, device=rows.device)
     for begin in range(0, len(rows), step):
         some = rows[begin : begin + step]
-        logits = (some.double() @ weight.double().T) if added is None else some.double() @ weight.double().T + added
+        logits = (some @ weight.T).double()
+        logits = logits if added is None else logits + added
         log_p = torch.log_softmax(logits, 1)
         log_q = sampler.log_q(some, every).double()
         right = draw(log_p, 1, generator) if targets is None else targets[begin : begin + step, None]
@@ -106,10 +109,10 @@ def _gradient_errors(
     sampler: Sampler, queries: Tensor, logits: Tensor, log_p: Tensor, right: Tensor, drawn: Negatives, form: str
 ) -> tuple[Tensor, Tensor]:
     """The gradient on the target's logit less the true one, and the squared distance of the whole gradient, (b,)."""
-    positive = logits.gather(1, right).float().requires_grad_()
-    negative = logits.gather(1, drawn.ids).float().requires_grad_()
     log_q = sampler.log_q(queries, right) if form == "A" else None
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
+        positive = logits.gather(1, right).clone().requires_grad_()
+        negative = logits.gather(1, drawn.ids).clone().requires_grad_()
         losses, _ = sampled_cross_entropy(positive, negative, right, drawn, form=form, positive_log_q=log_q)
         losses.sum().backward()  # type: ignore[no-untyped-call]
     assert positive.grad is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from softindex.errors import InputError, MethodError
 from softindex.train.codebooks import Codebooks, fit_codebooks, query_metric
-from softindex.train.contract import Given, Tables, check_dim
+from softindex.train.contract import Given, Tables, check_dim, check_rows, check_vector, weight_of
 from softindex.train.midx import MIDXSampler
 from softindex.train.multi_index import CodewordLaw
 from softindex.vectors import check_count
@@ -39,9 +40,10 @@ class LearnableMIDXSampler(MIDXSampler):
         if self.residual not in ("uniform", "weighted"):
             raise MethodError(f'residual is {self.residual!r}; codebooks are learned with "uniform" or "weighted".')
         shape = (self.codewords, check_count(dim, "dim"))
-        self.first, self.second = nn.Parameter(torch.zeros(shape)), nn.Parameter(torch.zeros(shape))
+        self.first = nn.Parameter(torch.zeros(shape, dtype=torch.float32))
+        self.second = nn.Parameter(torch.zeros(shape, dtype=torch.float32))
         half = (dim + 1) // 2
-        masks = torch.ones(2, dim)
+        masks = torch.ones(2, dim, dtype=torch.float32)
         if self.quantizer == "pq":
             masks[0, half:], masks[1, :half] = 0, 0
         self.register_buffer("_masks", masks, persistent=False)
@@ -61,10 +63,11 @@ class LearnableMIDXSampler(MIDXSampler):
                 self.second.copy_(tables["second"])
         super().install(tables)
 
+    def _fit_biased(self, given: Given, bias: Tensor) -> dict[str, Tensor]:
+        raise InputError('codebooks are learned with a bias only where residual="weighted"; make the sampler so.')
+
     def _fit_codebooks(self, given: Given) -> Codebooks:
         items = given.need_items()
-        if items.shape[1] == self.first.shape[1] + 1:
-            raise InputError('codebooks are learned with a bias only where residual="weighted"; make the sampler so.')
         check_dim(items, self.first.shape[1])
         if self.quantizer == "pq":
             # A metric of the queries would mix the halves that a product quantizer keeps apart.
@@ -85,36 +88,46 @@ class LearnableMIDXSampler(MIDXSampler):
         return Codebooks(first, second, found.codes)
 
     def _law(self, queries: Tensor) -> CodewordLaw:
-        return CodewordLaw(self._ready(), queries.float(), self.books)
+        first, second = self.books
+        return CodewordLaw(self._ready(), queries.float(), (first.float(), second.float()))
 
     def codebook_loss(
-        self, queries: Tensor, items: Any, m: int = 20, *, generator: torch.Generator | None = None
+        self,
+        queries: Tensor,
+        items: Any,
+        m: int = 20,
+        *,
+        bias: Tensor | None = None,
+        generator: torch.Generator | None = None,
     ) -> CodebookLoss:
         """Return the two losses of the codebooks from m draws for each query (b, d); items (n, d) of the classes.
 
-        Gradients reach the codebooks alone, not the queries or items.
+        bias (n,): what is added to the logits of the softmax.  Gradients reach the codebooks alone, not the queries,
+        items or bias.  Draws that `unigram_mix` would make by frequency are not among these.
         """
         count = check_count(m, "m")
         if count < 2:
             raise InputError("m is 1; a difference to the softmax shows from two draws on.")
         rows = self._check_queries(queries)
-        weight = items.weight if isinstance(items, nn.Embedding) else items
+        weight = check_rows(weight_of(items), "items")
         if weight.shape != (self.num_items, rows.shape[1]):
             raise InputError(f"items have shape {tuple(weight.shape)}; expected {(self.num_items, rows.shape[1])}.")
+        added = None if bias is None else check_vector(bias, self.num_items, "bias")
         with torch.autocast(rows.device.type, enabled=False):
             law = self._law(rows)
             with torch.no_grad():
                 ids = law.draw(count, generator)
-                vectors = weight.detach()[ids].float()
-                logits = torch.einsum("bd,bmd->bm", rows.float(), vectors)
+                vectors = weight[ids].float()
+                logits = torch.einsum("bd,bmd->bm", rows.float(), vectors).double()
+                logits = logits if added is None else logits + added[ids]
             log_q = law.log_q(ids)
             ratio = log_q.detach() - logits
             # KL has the gradient E[(log q - logit) grad log q] over draws from q, whatever constant is taken off.
             centred = (ratio - ratio.mean(1, keepdim=True)) * (count / (count - 1))
             push = (centred * log_q).mean()
-            value = (ratio.mean(1) + torch.logsumexp(-ratio, 1) - torch.log(torch.tensor(float(count)))).mean()
+            value = (ratio.mean(1) + torch.logsumexp(-ratio, 1)).mean() - math.log(count)
             bucket = self._ready()["bucket"][ids].long()
             first, second = self.books
-            near = first[bucket // self.codewords] + second[bucket % self.codewords]
+            near = (first[bucket // self.codewords] + second[bucket % self.codewords]).float()
             reconstruction = ((vectors - near) ** 2).sum(-1).mean()
         return CodebookLoss(reconstruction, (value + push - push.detach()).float())

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from softindex.errors import InputError, MethodError
+from softindex.errors import MethodError
 from softindex.train.calibration import calibrate
 from softindex.train.codebooks import QUANTIZERS, Codebooks, fit_codebooks, query_metric
-from softindex.train.contract import Given, Sampler, Tables, check_dim
+from softindex.train.contract import Given, Sampler, Tables, check_dim, check_number
 from softindex.train.drawing import cumulate, find, log_shares
 from softindex.train.multi_index import BucketSoftmax, CodewordLaw, ThreeSteps, invert, weigh
 from softindex.vectors import check_count, check_seed, check_threads
@@ -20,6 +21,8 @@ from softindex.vectors import check_count, check_seed, check_threads
 __all__ = ["RESIDUALS", "MIDXSampler"]
 
 RESIDUALS = ("uniform", "weighted", "exact", "oracle")
+LIGHTEST = 1e-12
+"""What the rarest class counts at least, of what the most frequent counts: k-means chooses among all."""
 
 
 class MIDXSampler(Sampler):
@@ -57,13 +60,18 @@ class MIDXSampler(Sampler):
             raise MethodError(f"quantizer is {quantizer!r}; expected one of {', '.join(QUANTIZERS)}.")
         if residual not in RESIDUALS:
             raise MethodError(f"residual is {residual!r}; expected one of {', '.join(RESIDUALS)}.")
-        if not 0 <= unigram_mix < 1:
-            raise InputError(f"unigram_mix is {unigram_mix!r}; expected a part from 0 to below 1.")
-        if not 0 <= frequency_power <= 2:
-            raise InputError(f"frequency_power is {frequency_power!r}; expected a number from 0 to 2.")
         self.quantizer, self.residual = quantizer, residual
-        self.unigram_mix, self.frequency_power = float(unigram_mix), float(frequency_power)
+        self.unigram_mix = check_number(unigram_mix, "unigram_mix", 0, 1, below=True)
+        self.frequency_power = check_number(frequency_power, "frequency_power", 0, 2)
         self.seed, self.threads = check_seed(seed), check_threads(threads)
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "codewords": self.codewords,
+            "quantizer": self.quantizer,
+            "residual": self.residual,
+            "unigram_mix": self.unigram_mix,
+        }
 
     def extra_repr(self) -> str:
         """What print(sampler) says in the brackets."""
@@ -75,7 +83,7 @@ class MIDXSampler(Sampler):
             given.need_frequencies()
         tables = self._fit_tables(given)
         if self.unigram_mix:
-            log_weights = torch.log(given.need_frequencies())
+            log_weights = torch.log(given.seen())
             tables |= {"unigram": cumulate(log_weights), "log_unigram": log_shares(log_weights).float()}
         return Tables(tables)
 
@@ -106,7 +114,10 @@ class MIDXSampler(Sampler):
         return tables | weigh(tables, None)
 
     def _fit_codebooks(self, given: Given) -> Codebooks:
-        items, frequencies, start = given.need_items(), given.frequencies, None
+        items, start, weights = given.need_items(), None, None
+        if given.frequencies is not None:
+            shares = (given.seen() / given.seen().max()).cpu().numpy()
+            weights = np.maximum(shares**self.frequency_power, LIGHTEST)
         if self.tables is not None:
             books = [_whole(self.tables, name) for name in ("first", "second")]
             if books[0].shape[1] == items.shape[1]:
@@ -115,7 +126,7 @@ class MIDXSampler(Sampler):
             items.cpu().numpy(),
             self.codewords,
             self.quantizer,
-            weights=None if frequencies is None else frequencies.cpu().numpy() ** self.frequency_power,
+            weights=weights,
             metric=None if given.queries is None else query_metric(given.queries.float().cpu().numpy()),
             start=start,
             seed=self.seed,
@@ -150,16 +161,6 @@ class MIDXSampler(Sampler):
         rows = super()._check_queries(queries)
         check_dim(rows, self._ready()["first"].shape[1])
         return rows
-
-    def _check_kept(self, kept: Mapping[str, Tensor]) -> None:
-        super()._check_kept(kept)
-        needed = {"first", "bucket", "log_mass"}
-        needed |= {"items"} if self.residual in ("exact", "oracle") else set()
-        needed |= {"unigram"} if self.unigram_mix else set()
-        if not needed <= kept.keys() or len(kept["first"]) != self.codewords:
-            raise InputError(
-                "the saved sampler has other codewords, residual or unigram_mix; make this one with the same arguments."
-            )
 
 
 def _whole(tables: Tables, name: str) -> Tensor:

@@ -28,6 +28,8 @@ __all__ = ["BucketSoftmax", "CodewordLaw", "ThreeSteps", "invert", "weigh"]
 
 BLOCK = 1 << 24
 """Numbers held at once where classes are looked at one by one."""
+ROWS = 1 << 21
+"""Weights of second codewords held at once: small enough for a cache, large enough not to notice."""
 SMALLEST = 1e-280
 """Below it sums of products may have lost terms to underflow, and are added up again as logarithms."""
 
@@ -66,7 +68,7 @@ def weigh(tables: dict[str, Tensor], log_weight: Tensor | None) -> dict[str, Ten
     inside[tables["offsets"][1:][filled] - 1] = 1.0
     return {
         "log_mass": log_mass,
-        "log_weight": log_weight.float(),
+        "log_weight": log_weight,
         "inside": inside + ordered,
     }
 
@@ -93,13 +95,13 @@ class CodewordLaw:
         return self.tables["log_mass"]
 
     def _log_psi(self) -> Tensor:
-        if self.s2.requires_grad:
-            # The short way below has no gradient where it underflows.
-            return torch.logsumexp(self.log_mass + self.s2[:, None], 2)
-        top = self.s2.amax(1, keepdim=True)
+        top = self.s2.detach().amax(1, keepdim=True)
         heights = self.log_mass.amax(1)
         heights = torch.where(torch.isfinite(heights), heights, 0.0)
         sums = torch.exp(self.s2 - top) @ torch.exp(self.log_mass - heights[:, None]).T
+        if sums.requires_grad:
+            # Where all terms are lost there is no gradient either: such codewords have no part in the law.
+            return torch.log(sums.clamp(min=SMALLEST)) + top + heights
         log_psi = torch.log(sums) + top + heights
         lost = (sums < SMALLEST) & torch.isfinite(self.log_mass.amax(1))
         for row in lost.any(1).nonzero()[:, 0].tolist():
@@ -109,14 +111,18 @@ class CodewordLaw:
     def draw(self, m: int, generator: torch.Generator | None) -> Tensor:
         """Draw m classes for each query, (b, m)."""
         k1 = draw(self.log_first, m, generator)
-        flat = self._second_weights(k1).flatten(0, 1)
-        k2 = draw(flat, 1, generator).view(k1.shape)
+        step = max(1, ROWS // (m * self.codewords))
+        parts = []
+        for begin in range(0, len(k1), step):
+            weights = self._second_weights(slice(begin, begin + step), k1[begin : begin + step])
+            parts.append(draw(weights.flatten(0, 1), 1, generator).view(-1, m))
+        k2 = torch.cat(parts)
         shares = torch.rand(k1.shape, generator=generator, device=k1.device, dtype=torch.float64)
         return self._inside(k1 * self.codewords + k2, shares)
 
-    def _second_weights(self, k1: Tensor) -> Tensor:
-        """Log-weights (b, m, codewords) of the second codeword given the first."""
-        return self.log_mass[k1] + self.s2[:, None]
+    def _second_weights(self, rows: slice, k1: Tensor) -> Tensor:
+        """Log-weights (r, m, codewords) of the second codeword, given the first ones (r, m) of these rows."""
+        return self.log_mass[k1] + self.s2[rows, None]
 
     def _inside(self, bucket: Tensor, shares: Tensor) -> Tensor:
         """The classes of buckets (b, m) that shares of them fall on."""
@@ -154,6 +160,8 @@ class BucketSoftmax(CodewordLaw):
 
     def log_q(self, ids: Tensor) -> Tensor:
         """Log-probabilities of classes (b, j)."""
+        if not ids.numel():
+            return torch.empty(ids.shape, dtype=torch.float64, device=ids.device)
         bucket = self.tables["bucket"][ids].long()
         rows = torch.arange(len(ids), device=ids.device).repeat_interleave(ids.shape[1])
         # Many classes may share a bucket: each is added up once.
@@ -200,9 +208,9 @@ class ThreeSteps(CodewordLaw):
     def _log_psi(self) -> Tensor:
         return torch.logsumexp(self.log_mass + self.s2[:, None], 2)
 
-    def _second_weights(self, k1: Tensor) -> Tensor:
-        rows = torch.arange(len(k1), device=k1.device)[:, None]
-        return self.log_mass[rows, k1] + self.s2[:, None]
+    def _second_weights(self, rows: slice, k1: Tensor) -> Tensor:
+        own = torch.arange(len(k1), device=k1.device)[:, None]
+        return self.log_mass[rows][own, k1] + self.s2[rows, None]
 
     def _inside(self, bucket: Tensor, shares: Tensor) -> Tensor:
         tables = self.tables

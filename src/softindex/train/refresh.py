@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from softindex.errors import InputError
-from softindex.train.contract import Sampler, Tables
+from softindex.train.contract import Sampler, Tables, weight_of
 from softindex.vectors import check_count, check_flag, check_share
 
 __all__ = ["Refresher"]
@@ -20,21 +20,23 @@ __all__ = ["Refresher"]
 KEPT = 1024
 """Recent queries that a refresh is given."""
 KEPT_OF_A_STEP = 64
-MEMORY = 0.9
-"""How much of the effective size told before counts after another step."""
+LATELY = 20
+"""Steps over which the effective part of the draws is averaged."""
 
-Source = Tensor | nn.Embedding | Callable[[], Tensor] | None
+Source = Tensor | nn.Module | Callable[[], Tensor] | None
 
 
 class Refresher:
     """Refresh a sampler every so many steps, every so many epochs, or when few of its draws count.
 
-    items, bias: the tensors that are trained (or a function that returns them), read at each refresh.
+    items, bias: the tensors that are trained, or the layer, or a function that returns them; read at each refresh.
+    Give it what you gave the sampler's own refresh, and queries to every step: nothing is remembered from there.
     steps, epochs: after so many of them.  effective: when the effective part of the draws, told to `step`, falls below
     this part of what it was after the last refresh.  background: the new tables are made in another thread from a copy
     of the items, and put to use at the first step after they are ready.
 
-    A refresh that fails, as of items that hold NaN, raises from `step` or `epoch`; the old tables stay in use.
+    A refresh that fails, as of items that hold NaN, raises from the `step`, `epoch` or `wait` that finds it ended; the
+    old tables stay in use.  When tables are ready depends on the clock: for the same run twice, use background=False.
     """
 
     def __init__(
@@ -58,9 +60,13 @@ class Refresher:
             raise InputError("nothing says when to refresh; give steps, epochs or effective.")
         self._pool = ThreadPoolExecutor(1, "softindex-refresh") if check_flag(background, "background") else None
         self._coming: Future[Tables] | None = None
+        self._replaces: Tables | None = None
         self._recent: list[Tensor] = []
+        self._random = torch.Generator().manual_seed(0)
+        self._closed = False
         self._after_steps = self._after_epochs = 0
-        self._best = self._now = math.nan
+        self._told = 0
+        self._best = self._now = 0.0
         self.refreshes = 0
         """How many times new tables were put to use."""
 
@@ -70,6 +76,10 @@ class Refresher:
         The queries are for samplers that look at them; `effective` is `SampledSoftmaxLoss.effective`.
         """
         self._take()
+        if self._effective is not None and effective is None:
+            raise InputError(
+                "refreshes depend on the effective part of the draws; give step(effective=loss.effective)."
+            )
         if queries is not None:
             self._keep(queries.detach())
         self._after_steps += 1
@@ -88,6 +98,8 @@ class Refresher:
 
     def refresh(self) -> None:
         """Refresh now; in the background, if that is where refreshes are made and none is on its way."""
+        if self._closed:
+            raise InputError("this Refresher is closed; make a new one.")
         if self._coming is not None:
             return
         self._after_steps = self._after_epochs = 0
@@ -100,6 +112,7 @@ class Refresher:
         if self._pool is None:
             self._put(self.sampler.fit(items, **asked))
         else:
+            self._replaces = self.sampler.tables
             self._coming = self._pool.submit(self.sampler.fit, items, **asked)
 
     def wait(self) -> None:
@@ -107,10 +120,10 @@ class Refresher:
         self._take(wait=True)
 
     def close(self) -> None:
-        """End the thread; what is on its way is dropped."""
+        """End the thread when it has ended what it does, and drop that; leaving a `with` block puts it to use first."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
-        self._coming = None
+        self._coming, self._closed = None, True
 
     def __enter__(self) -> Self:
         return self
@@ -118,30 +131,49 @@ class Refresher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            if kind is None:
+                self.wait()
+        finally:
+            self.close()
 
     def _take(self, *, wait: bool = False) -> None:
         if self._coming is not None and (wait or self._coming.done()):
             coming, self._coming = self._coming, None
-            self._put(coming.result())
+            tables = coming.result()
+            # Somebody else may have refreshed or loaded the sampler since: what they know is newer.
+            if self.sampler.tables is self._replaces:
+                self._put(tables)
 
     def _put(self, tables: Tables) -> None:
         self.sampler.install(tables)
         self.refreshes += 1
-        self._best = self._now = math.nan
+        self._told, self._best, self._now = 0, 0.0, 0.0
 
     def _keep(self, queries: Tensor) -> None:
         flat = queries.reshape(-1, queries.shape[-1])
         if len(flat) > KEPT_OF_A_STEP:
-            flat = flat[torch.randint(len(flat), (KEPT_OF_A_STEP,), device=flat.device)]
-        self._recent.append(flat.float().cpu())
+            flat = flat[torch.randint(len(flat), (KEPT_OF_A_STEP,), generator=self._random).to(flat.device)]
+        flat = flat.to("cpu", torch.float32, copy=True)
+        # A step that overflowed, as steps in half precision may, says nothing about the queries to come.
+        flat = flat[torch.isfinite(flat).all(1)]
+        if self._recent and self._recent[0].shape[1] != flat.shape[1]:
+            self._recent.clear()
+        if len(flat):
+            self._recent.append(flat)
         while sum(map(len, self._recent)) > KEPT:
             self._recent.pop(0)
 
     def _has_fallen(self, effective: float, part: float) -> bool:
-        first = math.isnan(self._now)
-        self._now = effective if first else MEMORY * self._now + (1 - MEMORY) * effective
-        self._best = self._now if first else max(self._best, self._now)
+        """Whether the mean of what was told lately is below a part of what it was at its best since the refresh."""
+        if not math.isfinite(effective):
+            return False
+        self._told += 1
+        # The mean of all at first, then one that forgets.
+        self._now += (effective - self._now) / min(self._told, LATELY)
+        if self._told < LATELY:
+            return False
+        self._best = max(self._best, self._now)
         return self._now < part * self._best
 
 
@@ -149,5 +181,6 @@ def _copy(source: Source) -> Tensor | None:
     """What a source holds now, on the CPU and apart from it: training goes on while a refresh looks at it."""
     if source is None:
         return None
-    now = source.weight if isinstance(source, nn.Embedding) else source() if not isinstance(source, Tensor) else source
+    now = weight_of(source)
+    now = now if isinstance(now, Tensor) else now()
     return now.detach().to("cpu", copy=True)

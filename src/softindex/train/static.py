@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from softindex.errors import InputError
-from softindex.train.contract import Given, Sampler, Tables, check_range
+from softindex.train.contract import Given, Sampler, Tables, check_number, check_range
 from softindex.train.drawing import cumulate, find, log_shares
 
 __all__ = ["InBatchSampler", "LogUniformSampler", "UniformSampler", "UnigramSampler"]
@@ -50,12 +51,13 @@ class UnigramSampler(Sampler):
 
     def __init__(self, num_items: int, *, power: float = 1.0) -> None:
         super().__init__(num_items)
-        if not (isinstance(power, (int, float)) and math.isfinite(power)):
-            raise InputError(f"power is {power!r}; expected a number, mostly from 0 to 1.")
-        self.power = float(power)
+        self.power = check_number(power, "power", -10, 10)
+
+    def _options(self) -> dict[str, Any]:
+        return {"power": self.power}
 
     def _fit(self, given: Given) -> Tables:
-        log_weights = self.power * torch.log(given.need_frequencies())
+        log_weights = self.power * torch.log(given.seen())
         return Tables({"log_p": log_shares(log_weights).float(), "cumulative": cumulate(log_weights)})
 
     def _draw(
@@ -73,26 +75,30 @@ class InBatchSampler(Sampler):
     """The targets of the other queries of the batch, which occur as often as their frequency.
 
     No row of the items is read that the batch does not read anyway.  The law is that of the targets in the data, so the
-    batch must be a fair sample of it.
+    batch must be a fair sample of it, and a class that is never a target is never drawn.  A query that is alone gets
+    draws by frequency.  Of shared draws one in b is a query's own target, which is no draw for it: the others stand for
+    all, and their log_q is less by that part.
     """
 
     def _fit(self, given: Given) -> Tables:
-        return Tables({"log_p": log_shares(torch.log(given.need_frequencies())).float()})
+        log_weights = torch.log(given.need_frequencies())
+        return Tables({"log_p": log_shares(log_weights).float(), "cumulative": cumulate(log_weights)})
 
     def _draw(
         self, queries: Tensor, m: int, positives: Tensor | None, generator: torch.Generator | None
     ) -> tuple[Tensor, Tensor]:
         targets = self._check_positives(positives, len(queries))
-        others = len(targets) - 1
-        size = (len(targets), m)
+        b, others = len(targets), len(targets) - 1
+        if others == 0:
+            shares = torch.rand(1, m, generator=generator, device=targets.device, dtype=torch.float64)
+            ids = find(self._ready()["cumulative"], shares)
+            return ids, self._log_q(queries, ids)
         if m <= others:
             # Without replacement: as fair, and less noise.
-            noise = torch.rand(len(targets), others, generator=generator, device=targets.device)
-            steps = noise.topk(m, dim=1).indices
+            steps = torch.rand(b, others, generator=generator, device=targets.device).topk(m, dim=1).indices
         else:
-            steps = torch.randint(others, size, generator=generator, device=targets.device)
-        rows = (torch.arange(len(targets), device=targets.device)[:, None] + 1 + steps) % len(targets)
-        ids = targets[rows]
+            steps = torch.randint(others, (b, m), generator=generator, device=targets.device)
+        ids = targets[(torch.arange(b, device=targets.device)[:, None] + 1 + steps) % b]
         return ids, self._log_q(queries, ids)
 
     def _draw_shared(
@@ -100,9 +106,11 @@ class InBatchSampler(Sampler):
     ) -> tuple[Tensor, Tensor]:
         targets = self._check_positives(positives, len(queries))
         b = len(targets)
+        if b == 1:
+            ids, log_q = self._draw(queries, m, targets, generator)
+            return ids[0], log_q[0]
         rows = torch.randperm(b, generator=generator, device=targets.device).repeat(-(-m // b))[:m]
         ids = targets[rows]
-        # Of the draws, one in b is a query's own target, which is no draw for it: the others stand for all m.
         return ids, self._ready()["log_p"][ids] + math.log1p(-1 / b)
 
     def _check_positives(self, positives: Tensor | None, b: int) -> Tensor:
@@ -110,8 +118,6 @@ class InBatchSampler(Sampler):
             raise InputError("this sampler draws from the targets of the batch; give sample(..., positives=...).")
         if positives.shape != (b,):
             raise InputError(f"positives have shape {tuple(positives.shape)}; expected ({b},), one for each query.")
-        if b < 2:
-            raise InputError("there is one query, and no target of another to draw; give at least two.")
         check_range(positives, self.num_items, "positives")
         return positives.long()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,6 +48,13 @@ class TwoLevelSampler(Sampler):
         self.clusters = None if clusters is None else check_count(clusters, "clusters")
         self.seed, self.threads = check_seed(seed), check_threads(threads)
         self._opened: tuple[Tables, Index] | None = None
+
+    def _options(self) -> dict[str, Any]:
+        return {"method": self.method}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # An index is not copied; it is opened again from the tables.
+        return self.__dict__ | {"_opened": None}
 
     def _fit(self, given: Given) -> Tables:
         index = build(
