@@ -27,7 +27,7 @@ class Objective(nn.Module):
 
     def __init__(self, method, counts, draws, codewords):
         super().__init__()
-        self.weighted = method == "midx-beyond"
+        self.method = method
         self.register_buffer("counts", torch.as_tensor(counts, dtype=torch.float32), persistent=False)
         self.register_buffer("recent", torch.empty(0, 0))
         self.sampled = None if method == "full" else _sampled_loss(method, len(counts), draws, codewords)
@@ -36,7 +36,7 @@ class Objective(nn.Module):
         """The mean loss of queries (b, d) whose targets are (b,); those that are IGNORED do not count."""
         if self.sampled is None:
             return functional.cross_entropy(functional.linear(queries, items, bias), targets, ignore_index=IGNORED)
-        if self.weighted:
+        if self.method == "midx-beyond":
             seen = queries.detach()[targets != IGNORED]
             self.recent = torch.cat([seen, self.recent.reshape(-1, queries.shape[-1])])[:RECENT]
         return self.sampled(queries, targets, items, bias=bias)
@@ -46,12 +46,12 @@ class Objective(nn.Module):
         """Tell the sampler what the layer is now; each method is told what its published form uses."""
         if self.sampled is None:
             return
-        sampler = self.sampled.sampler
-        if self.weighted:
-            queries = self.recent if len(self.recent) else None
-            sampler.refresh(items, frequencies=self.counts, queries=queries, bias=bias)
-        else:
-            sampler.refresh(items, frequencies=self.counts)
+        given = {}
+        if self.method == "unigram":
+            given = {"frequencies": self.counts}
+        elif self.method == "midx-beyond":
+            given = {"frequencies": self.counts, "queries": self.recent if len(self.recent) else None, "bias": bias}
+        self.sampled.sampler.refresh(items, **given)
 
     def _load_from_state_dict(self, state, prefix, *rest):
         self.recent = torch.empty_like(state[prefix + "recent"])
