@@ -178,21 +178,28 @@ def train(
     *,
     iterations: int,
     report: Report,
+    weights: Doubles | None = None,
+    start: Floats | None = None,
 ) -> Floats:
-    """Lloyd's iterations from random items; returns centroids (clusters, d) float32.
+    """Lloyd's iterations from random items, or from `start`; returns centroids (clusters, d) float32.
 
     A centroid that lost its items moves onto an item drawn in proportion to its squared distance, as k-means++ does.
+    weights (m,), positive: how much each item counts.
     """
-    centroids = sample[np.sort(random.choice(len(sample), clusters, replace=False))]
+    if start is None:
+        chances = None if weights is None else weights / weights.sum()
+        centroids = sample[np.sort(random.choice(len(sample), clusters, replace=False, p=chances))]
+    else:
+        centroids = start.copy()
     labels = np.full(len(sample), -1, dtype=np.int32)
     squares = np.empty(len(sample), dtype=np.float32)
     for iteration in range(iterations):
         before = labels.copy()
         for _ in assign(sample, centroids, pool, labels=labels, squares=squares):
             pass
-        empty = _update(sample, labels, centroids, pool)
+        empty = _update(sample, labels, centroids, pool, weights)
         if empty.size:
-            distance = np.maximum(squares, 0).astype(np.float64)
+            distance = np.maximum(squares, 0).astype(np.float64) * (1.0 if weights is None else weights)
             moved = empty[: np.count_nonzero(distance)]
             if moved.size:
                 far = random.choice(len(sample), moved.size, replace=False, p=distance / distance.sum())
@@ -234,7 +241,9 @@ def assign(
     yield from pool.map(work, range(0, n, step))
 
 
-def _update(sample: Floats, labels: NDArray[np.int32], centroids: Floats, pool: Executor) -> Integers:
+def _update(
+    sample: Floats, labels: NDArray[np.int32], centroids: Floats, pool: Executor, weights: Doubles | None
+) -> Integers:
     """Move each centroid to the mean of its items; returns the cells (e,) int64 that have none."""
     rows, offsets = order_by_cell(Partition(labels, len(centroids)))
 
@@ -242,7 +251,12 @@ def _update(sample: Floats, labels: NDArray[np.int32], centroids: Floats, pool: 
         for cell in cells:
             members = rows[offsets[cell] : offsets[cell + 1]]
             if members.size:
-                centroids[cell] = sample.take(members, axis=0).mean(axis=0)
+                rows_of_cell = sample.take(members, axis=0)
+                centroids[cell] = (
+                    rows_of_cell.mean(axis=0)
+                    if weights is None
+                    else np.average(rows_of_cell, axis=0, weights=weights[members])
+                )
 
     step = 64
     starts = range(0, len(centroids), step)
