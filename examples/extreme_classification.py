@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from comparing.command import Task, compare, parser_of
-from comparing.methods import Objective
+from comparing.methods import Objective, due
 from comparing.runs import Trainee, shuffled
 
 OWN, SHARED, NOISE = 4, 6, 4
@@ -25,6 +25,8 @@ FAMILY = 50
 LAW = 0.9
 """The power of the law by which classes are used."""
 SETTINGS = {"width": 128, "batch": 512, "draws": 50, "rate": 3e-3}
+REFRESH = 50
+"""Steps between looks of the sampler at the layer."""
 BLOCK = 256
 """Examples measured at once."""
 
@@ -70,7 +72,7 @@ class Learner(Trainee):
 
     def step(self, epoch, place):
         """Learn from the next examples of the order that belongs to this epoch."""
-        if place % REFRESH == 0:
+        if due(epoch * self.steps + place, REFRESH):
             self.objective.refresh(self.model.classes, bias=self.model.bias)
         shown, labels = self.parts[0]
         rows = shuffled(len(shown), self.seed, epoch)[place * self.batch : (place + 1) * self.batch]
@@ -98,10 +100,6 @@ class Learner(Trainee):
             hits.append((best[:, :, None] == labels[begin : begin + BLOCK, None, :]).any(dim=2))
         found = torch.cat(hits).double()
         return {f"precision@{k}": float(found[:, :k].mean()) for k in (1, 3, 5)}
-
-
-REFRESH = 50
-"""Steps between looks of the sampler at the layer."""
 
 
 def main():

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 from comparing.command import Task, compare, parser_of
-from comparing.methods import IGNORED, Objective
+from comparing.methods import IGNORED, Objective, due
 from comparing.runs import Trainee
 
 REFRESH = 200
@@ -102,7 +102,7 @@ class Reader(Trainee):
         self.model.train()
         if place == 0:
             self.state = None
-        if place % REFRESH == 0:
+        if due(epoch * self.steps + place, REFRESH):
             self.objective.refresh(self.model.words.weight, bias=self.model.bias)
         inputs, targets = (part[place * self.length : (place + 1) * self.length] for part in self.parts[0])
         queries, state = self.model(inputs, self.state)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from comparing.command import Task, compare, parser_of
-from comparing.methods import Objective
+from comparing.methods import Objective, due
 from comparing.runs import Trainee, shuffled
 from comparing.sasrec import PADDING, SASRec
 
@@ -24,6 +24,8 @@ PUBLISHED = {
     "decay": 0.0,
 }  # fmt: skip
 SMALL = PUBLISHED | {"width": 16, "blocks": 1, "length": 10, "rate": 1e-2}
+REFRESH = 200
+"""Steps between looks of the sampler at the layer."""
 BLOCK = 1024
 """Users measured at once."""
 
@@ -85,7 +87,7 @@ class Recommender(Trainee):
     def step(self, epoch, place):
         """Learn from the next windows of the order that belongs to this epoch."""
         self.model.train()
-        if place == 0:
+        if due(epoch * self.steps + place, REFRESH):
             self.objective.refresh(self.model.items.weight)
         rows = shuffled(len(self.inputs), self.seed, epoch)[place * self.batch : (place + 1) * self.batch]
         targets = self.targets[rows]

@@ -19,6 +19,11 @@ IGNORED = -100
 """A target that does not count, as in torch."""
 
 
+def due(step, every):
+    """Whether the sampler looks at the layer before this step: often at first, when the layer changes most."""
+    return step % every == 0 or step & (step - 1) == 0
+
+
 class Objective(nn.Module):
     """The loss of one method over a layer (n, d) of items, and the sampler behind it.
 
