@@ -105,9 +105,9 @@ class Learner(Trainee):
 def main():
     """Compare the methods."""
     parser = parser_of(__doc__)
-    parser.add_argument("--classes", type=int, default=2000)
+    parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--labels", type=int, default=1, help="classes of an example")
-    parser.add_argument("--examples", type=int, default=10_000, help="examples to train with")
+    parser.add_argument("--examples", type=int, default=5000, help="examples to train with")
     options = parser.parse_args()
     classes, features, held = options.classes, max(options.classes // 5, 10), max(options.examples // 20, 100)
     shown, labels = make_up(classes, features, options.examples + 2 * held, options.labels)

@@ -20,10 +20,9 @@ from comparing.runs import Trainee, shuffled
 from comparing.sasrec import PADDING, SASRec
 
 PUBLISHED = {
-    "width": 64, "blocks": 2, "heads": 2, "length": 20, "dropout": 0.2, "batch": 256, "draws": 50, "rate": 1e-3,
-    "decay": 0.0,
+    "width": 64, "blocks": 2, "heads": 2, "length": 20, "dropout": 0.4, "batch": 64, "draws": 50, "rate": 2e-3,
 }  # fmt: skip
-SMALL = PUBLISHED | {"width": 16, "blocks": 1, "length": 10, "rate": 1e-2}
+SMALL = PUBLISHED | {"width": 16, "blocks": 1, "length": 10, "dropout": 0.1, "rate": 1e-2}
 REFRESH = 200
 """Steps between looks of the sampler at the layer."""
 BLOCK = 1024
@@ -79,7 +78,7 @@ class Recommender(Trainee):
         self.inputs, self.targets = windows([sequence[:-2] for sequence in self.taken], self.length)
         shape = {name: settings[name] for name in ("width", "blocks", "heads", "length", "dropout")}
         self.model = SASRec(items, **shape)
-        self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=settings["rate"], weight_decay=settings["decay"])
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=settings["rate"])
         counts = torch.bincount(self.targets[self.targets != PADDING], minlength=items)
         self.objective = Objective(method, counts, settings["draws"], codewords)
         self.steps = -(-len(self.inputs) // self.batch)
@@ -152,7 +151,7 @@ def main():
         chosen_by="ndcg@10",
         lower_is_better=False,
     )
-    compare(task, options, options.epochs or (3 if options.data is None else 20))
+    compare(task, options, options.epochs or (3 if options.data is None else 12))
 
 
 if __name__ == "__main__":
