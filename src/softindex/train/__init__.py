@@ -9,20 +9,33 @@ except ImportError as error:
         'softindex.train needs torch; install it with pip install "softindex[train]".'
     ) from error
 
+from softindex.train.baselines import LSHSampler, SphereSampler
 from softindex.train.contract import Negatives, NotRefreshedError, Sampler
+from softindex.train.diagnosis import Diagnosis, diagnose
+from softindex.train.learnable import CodebookLoss, LearnableMIDXSampler
 from softindex.train.loss import SampledSoftmaxLoss, sampled_cross_entropy
 from softindex.train.midx import MIDXSampler
+from softindex.train.refresh import Refresher
 from softindex.train.static import InBatchSampler, LogUniformSampler, UniformSampler, UnigramSampler
+from softindex.train.two_level import TwoLevelSampler
 
 __all__ = [
+    "CodebookLoss",
+    "Diagnosis",
     "InBatchSampler",
+    "LSHSampler",
+    "LearnableMIDXSampler",
     "LogUniformSampler",
     "MIDXSampler",
     "Negatives",
     "NotRefreshedError",
+    "Refresher",
     "SampledSoftmaxLoss",
     "Sampler",
+    "SphereSampler",
+    "TwoLevelSampler",
     "UniformSampler",
     "UnigramSampler",
+    "diagnose",
     "sampled_cross_entropy",
 ]

@@ -25,6 +25,8 @@ __all__ = [
 ]
 
 TABLES = "tables"
+CLASSES = "classes"
+"""In all tables: how many classes they are of, so that they are not loaded for another number."""
 
 
 class Negatives(NamedTuple):
@@ -80,7 +82,7 @@ class Sampler(nn.Module):
         self.register_buffer("_here", torch.empty(0), persistent=False)
         self.tables: Tables | None = None
         if not self.needs_refresh:
-            self.tables = Tables({})
+            self.tables = self._count(Tables({}))
 
     @property
     def device(self) -> torch.device:
@@ -107,7 +109,11 @@ class Sampler(nn.Module):
             check_dim(asked, rows.shape[1])
         added = None if bias is None else _check_bias(bias, self.num_items)
         with torch.no_grad():
-            return self._fit(rows, counts, asked, added)
+            return self._count(self._fit(rows, counts, asked, added))
+
+    def _count(self, tables: Tables) -> Tables:
+        tables.register_buffer(CLASSES, torch.tensor(self.num_items))
+        return tables
 
     def install(self, tables: Tables) -> None:
         """Draw from these tables from now on."""
@@ -205,15 +211,18 @@ class Sampler(nn.Module):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
         begin = f"{prefix}{TABLES}."
         kept = {name[len(begin) :]: tensor for name, tensor in state_dict.items() if name.startswith(begin)}
-        if kept or self.needs_refresh:
-            # Tables have the shapes of what they were made of: make room, then load into it as into any module.
+        if kept:
             self._check_kept(kept)
+            # Tables have the shapes of what they were made of: make room, then load into it as into any module.
             room = {name: torch.empty_like(tensor, device=self.device) for name, tensor in kept.items()}
-            self.tables = Tables(room) if kept else None
+            self.tables = Tables(room)
         super()._load_from_state_dict(state_dict, prefix, *others)
 
     def _check_kept(self, kept: Mapping[str, Tensor]) -> None:
         """InputError if saved tables are of another sampler than this."""
+        if CLASSES not in kept or int(kept[CLASSES]) != self.num_items:
+            saved = int(kept[CLASSES]) if CLASSES in kept else "no number of"
+            raise InputError(f"the saved sampler has {saved} classes but this one {self.num_items}; make them equal.")
 
 
 def _mean_of_laws(log_q: Tensor) -> Tensor:

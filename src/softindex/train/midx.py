@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from softindex.errors import InputError, MethodError
 from softindex.train.calibration import calibrate
@@ -28,8 +29,8 @@ class MIDXSampler(Sampler):
     residual: what is done about the difference between a class and its codewords.
 
     - "uniform": nothing, as published; classes with the same codes are drawn alike.
-    - "weighted": each class has a weight, found at refresh from frequencies and queries, and from the bias, which is
-      then exact.
+    - "weighted": each class has a weight, which makes a bias exact; where refresh is given queries, the weights make
+      each class as frequent over these as the softmax would.
     - "exact": a softmax of the vectors among the classes with the same codes; reads all of them.
     - "oracle": the three steps without any approximation, which is the softmax itself; reads every class.
 
@@ -75,8 +76,8 @@ class MIDXSampler(Sampler):
             raise InputError("the sampler needs the vectors of the classes; give refresh(items).")
         if self.unigram_mix and frequencies is None:
             raise InputError("unigram_mix draws by frequency; give refresh(..., frequencies=...) as well.")
-        if bias is not None and self.residual == "uniform":
-            raise InputError('residual="uniform" leaves no room for a bias; use residual="weighted" with it.')
+        if self.residual == "uniform" and bias is not None:
+            return self._fit_biased(items, frequencies, queries, bias)
         books = self._fit_codebooks(items, frequencies, queries)
         tables = invert(books.codes, books.first, books.second)
         log_weight = None if bias is None else bias.cpu()
@@ -85,16 +86,32 @@ class MIDXSampler(Sampler):
         tables |= weigh(tables, log_weight)
         if self.residual in ("exact", "oracle"):
             tables["items"] = items.clone()
+        return self._with_unigram(tables, frequencies)
+
+    def _fit_biased(self, items: Tensor, frequencies: Tensor | None, queries: Tensor | None, bias: Tensor) -> Tables:
+        """Without weights a bias is one more coordinate of the classes, in which every query is one."""
+        wide = torch.cat([items, bias.float()[:, None].to(items.device)], 1)
+        asked = None if queries is None else functional.pad(queries.float(), (0, 1), value=1.0)
+        books = self._fit_codebooks(wide, frequencies, asked)
+        tables = invert(books.codes, books.first[:, :-1].copy(), books.second[:, :-1].copy())
+        tables |= {
+            "first_bias": torch.from_numpy(books.first[:, -1].copy()),
+            "second_bias": torch.from_numpy(books.second[:, -1].copy()),
+        }
+        return self._with_unigram(tables | weigh(tables, None), frequencies)
+
+    def _with_unigram(self, tables: dict[str, Tensor], frequencies: Tensor | None) -> Tables:
         if self.unigram_mix and frequencies is not None:
             log_weights = torch.log(frequencies)
             tables |= {"unigram": cumulate(log_weights), "log_unigram": log_shares(log_weights).float()}
         return Tables(tables)
 
     def _fit_codebooks(self, items: Tensor, frequencies: Tensor | None, queries: Tensor | None) -> Codebooks:
-        before = self.tables
         start = None
-        if before is not None and before["first"].shape[1] == items.shape[1]:
-            start = (before["first"].cpu().numpy(), before["second"].cpu().numpy())
+        if self.tables is not None:
+            books = [_whole(self.tables, name) for name in ("first", "second")]
+            if books[0].shape[1] == items.shape[1]:
+                start = (books[0].cpu().numpy(), books[1].cpu().numpy())
         return fit_codebooks(
             items.cpu().numpy(),
             self.codewords,
@@ -136,8 +153,17 @@ class MIDXSampler(Sampler):
         return rows
 
     def _check_kept(self, kept: Mapping[str, Tensor]) -> None:
-        if kept and (kept["first"].shape[0] != self.codewords or len(kept["bucket"]) != self.num_items):
+        super()._check_kept(kept)
+        needed = {"first", "bucket", "log_mass"}
+        needed |= {"items"} if self.residual in ("exact", "oracle") else set()
+        needed |= {"unigram"} if self.unigram_mix else set()
+        if not needed <= kept.keys() or len(kept["first"]) != self.codewords:
             raise InputError(
-                f"the saved sampler has {kept['first'].shape[0]} codewords and {len(kept['bucket'])} classes; "
-                f"this one has {self.codewords} and {self.num_items}."
+                "the saved sampler has other codewords, residual or unigram_mix; make this one with the same arguments."
             )
+
+
+def _whole(tables: Tables, name: str) -> Tensor:
+    """A codebook with the coordinate of its bias, if it has one."""
+    bias = f"{name}_bias"
+    return torch.cat([tables[name], tables[bias][:, None]], 1) if bias in tables else tables[name]

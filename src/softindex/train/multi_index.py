@@ -72,13 +72,18 @@ def weigh(tables: dict[str, Tensor], log_weight: Tensor | None) -> dict[str, Ten
 
 
 class CodewordLaw:
-    """The softmax of the codewords of each class, times its weight, for queries (b, d)."""
+    """The softmax of the codewords of each class, times its weight, for queries (b, d).
 
-    def __init__(self, tables: Tables, queries: Tensor) -> None:
+    books: codebooks to use instead of those of the tables.
+    """
+
+    def __init__(self, tables: Tables, queries: Tensor, books: tuple[Tensor, Tensor] | None = None) -> None:
+        first, second = books or (tables["first"], tables["second"])
         self.tables, self.queries = tables, queries
-        self.codewords = len(tables["first"])
-        self.s1 = (queries @ tables["first"].T).double()
-        self.s2 = (queries @ tables["second"].T).double()
+        self.codewords = len(first)
+        self.s1, self.s2 = (queries @ first.T).double(), (queries @ second.T).double()
+        if "first_bias" in tables:
+            self.s1, self.s2 = self.s1 + tables["first_bias"], self.s2 + tables["second_bias"]
         self.log_mass = _square(self._masses(), self.codewords)
         self.log_first = self.s1 + self._log_psi()
         self.log_z = torch.logsumexp(self.log_first, 1, keepdim=True)
@@ -88,6 +93,9 @@ class CodewordLaw:
         return self.tables["log_mass"]
 
     def _log_psi(self) -> Tensor:
+        if self.s2.requires_grad:
+            # The short way below has no gradient where it underflows.
+            return torch.logsumexp(self.log_mass + self.s2[:, None], 2)
         top = self.s2.amax(1, keepdim=True)
         heights = self.log_mass.amax(1)
         heights = torch.where(torch.isfinite(heights), heights, 0.0)
