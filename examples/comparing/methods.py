@@ -4,6 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from softindex.train import MIDXSampler, SampledSoftmaxLoss, UniformSampler, UnigramSampler
+
 METHODS = {
     "full": "full softmax",
     "uniform": "uniform",
@@ -51,11 +53,11 @@ class Objective(nn.Module):
         """Tell the sampler what the layer is now; each method is told what its published form uses."""
         if self.sampled is None:
             return
-        given = {}
-        if self.method == "unigram":
-            given = {"frequencies": self.counts}
-        elif self.method == "midx-beyond":
-            given = {"frequencies": self.counts, "queries": self.recent if len(self.recent) else None, "bias": bias}
+        given = {"bias": bias}
+        if self.method in ("unigram", "midx-beyond"):
+            given["frequencies"] = self.counts
+        if self.method == "midx-beyond" and len(self.recent):
+            given["queries"] = self.recent
         self.sampled.sampler.refresh(items, **given)
 
     def _load_from_state_dict(self, state, prefix, *rest):
@@ -64,8 +66,6 @@ class Objective(nn.Module):
 
 
 def _sampled_loss(method, items, draws, codewords):
-    from softindex.train import MIDXSampler, SampledSoftmaxLoss, UniformSampler, UnigramSampler
-
     makers = {
         "uniform": lambda: UniformSampler(items),
         "unigram": lambda: UnigramSampler(items),
