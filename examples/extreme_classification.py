@@ -16,11 +16,11 @@ from comparing.command import Task, compare, parser_of
 from comparing.methods import Objective, due
 from comparing.runs import Trainee, shuffled
 
-OWN, SHARED, NOISE = 4, 6, 4
+OWN, SHARED, NOISE = 3, 6, 4
 """Features of a class, features of its family, and features of an example that mean nothing."""
-KEPT = 0.6
+KEPT = 0.7
 """The chance that an example shows a feature of its class."""
-FAMILY = 50
+FAMILY = 100
 """Classes in a family."""
 LAW = 0.9
 """The power of the law by which classes are used."""

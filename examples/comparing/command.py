@@ -10,6 +10,7 @@ import torch
 from comparing.methods import METHODS
 from comparing.results import publish, table
 from comparing.runs import Run
+from softindex.evaluate.tables import check_place
 from softindex.progress import reporting
 
 
@@ -49,6 +50,8 @@ def compare(task, options, epochs):
     for method in methods:
         if method not in METHODS:
             raise SystemExit(f"There is no method {method}; choose from {', '.join(METHODS)}.")
+    if options.page is not None:
+        check_place(options.page, task.name)
     torch.set_num_threads(options.threads)
     options.out.mkdir(parents=True, exist_ok=True)
     for seed in range(options.seed, options.seed + options.seeds):

@@ -1,7 +1,6 @@
 """The results of all runs in a folder, as a table and a plot."""
 
 import json
-import math
 import statistics
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy as np
 from comparing.methods import METHODS
 from softindex.evaluate.charts import Axis, Series, figure, plot
 from softindex.evaluate.output import write_output
-from softindex.evaluate.tables import Table, check_place, machine, place
+from softindex.evaluate.tables import Table, machine, place
 
 
 def read(task, folder):
@@ -32,12 +31,11 @@ def table(task, folder):
         step = _spread([1000 * run["seconds"] / run["steps"] for run in runs], ".1f")
         epochs = "/".join(str(epochs) for epochs in sorted({run["epochs"] for run in runs}))
         rows.append([METHODS[method], *figures, epochs, minutes, step])
-    return Table(task.title, [*columns, "epochs", "training, minutes", "step, ms"], rows)
+    return Table(task.title, [*columns, "epochs", "training, CPU minutes", "step, CPU ms"], rows)
 
 
 def publish(task, folder, page):
     """Put the table and the plot between the marks of the task in a page; the plot is a file in figures/ beside it."""
-    check_place(page, task.name)
     runs = read(task, folder)
     picture = page.parent / "figures" / f"{task.name}.svg"
     picture.parent.mkdir(exist_ok=True)
@@ -50,7 +48,7 @@ def publish(task, folder, page):
         "",
         f"![{_caption(task)}](figures/{picture.name})",
         "",
-        f"{_sizes(task)} "
+        f"{_settings(task)} "
         + ("The mean over the seeds ± their standard deviation. " if several else "One seed. ")
         + "Times are processor time, the refreshing of the sampler included; measuring is not counted. "
         + "These are a few epochs on a 2-core CPU: more of them would change the level of every row.",
@@ -88,18 +86,11 @@ def _caption(task):
     return f"{task.title}: {task.metrics[task.chosen_by][0]} on the validation set"
 
 
-def _sizes(task):
-    return (
-        "; ".join(
-            f"{name.replace('_', ' ')} {value:,}" if isinstance(value, int) else f"{name} {value}"
-            for name, value in task.settings.items()
-        )
-        + "."
-    )
+def _settings(task):
+    return f"Settings: {', '.join(f'{name} {value:,}' for name, value in task.settings.items())}."
 
 
 def _spread(values, form):
     """The mean, and the standard deviation where there are several."""
-    if len(values) == 1 or not math.isfinite(sum(values)):
-        return f"{statistics.fmean(values):{form}}"
-    return f"{statistics.fmean(values):{form}} ± {statistics.stdev(values):{form}}"
+    mean = f"{statistics.fmean(values):{form}}"
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):{form}}"
