@@ -2,6 +2,7 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "arrays.h"
 #include "parallel.h"
@@ -52,6 +53,29 @@ void screen_nibbles(In<uint8_t, 2> codes, In<int8_t, 2> queries, Out<int64_t, 2>
   });
 }
 
+// rows (n, d): bfloat16 if brain, else float16, finite; wide (n, d): the same numbers. Sign, exponent and fraction move to
+// where float32 has them, which makes a float16 too small by 2^112. Two loops, so that the compiler makes vectors of them.
+void widen(In<uint16_t, 2> rows, bool brain, Out<float, 2> wide) {
+  expect(fits(wide, rows.shape(0), rows.shape(1)), "shapes disagree");
+  const int64_t count = (int64_t)rows.size();
+  const uint16_t* __restrict from = rows.data();
+  float* __restrict to = wide.data();
+  nb::gil_scoped_release release;
+  if (brain) {
+    for (int64_t i = 0; i < count; ++i) {
+      const uint32_t bits = (uint32_t)from[i] << 16;
+      std::memcpy(to + i, &bits, sizeof bits);
+    }
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t bits = ((uint32_t)from[i] & 0x8000) << 16 | ((uint32_t)from[i] & 0x7fff) << 13;
+    float small;
+    std::memcpy(&small, &bits, sizeof bits);
+    to[i] = small * 0x1p112f;
+  }
+}
+
 void double_dots(In<float, 2> rows, In<int64_t, 1> which, In<double, 1> query, Out<double, 1> dots,
                  const std::string& target) {
   const int64_t n = rows.shape(0), d = rows.shape(1), count = which.shape(0);
@@ -89,6 +113,7 @@ void pull(In<float, 3> blocks, In<int64_t, 1> which, In<float, 2> queries, In<in
 void bind_adaptive(nb::module_& m) {
   m.def("screen", &screen, "codes"_a, "queries"_a, "dots"_a, "threads"_a, "target"_a = "");
   m.def("screen_nibbles", &screen_nibbles, "codes"_a, "queries"_a, "dots"_a, "threads"_a, "target"_a = "");
+  m.def("widen", &widen, "rows"_a, "brain"_a, "wide"_a);
   m.def("double_dots", &double_dots, "rows"_a, "which"_a, "query"_a, "dots"_a, "target"_a = "");
   m.def("pull", &pull, "blocks"_a, "which"_a, "queries"_a, "arms"_a, "scales"_a, "weights"_a, "state"_a,
         "target"_a = "");

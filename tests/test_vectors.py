@@ -60,8 +60,12 @@ class TestReadingArrays:
         "dtype", [np.float64, np.longdouble, np.int32, np.uint8, np.complex64, object, bool, "U3", "S3"]
     )
     def test_other_dtypes_are_refused_with_the_cure(self, dtype):
-        with pytest.raises(InputError, match=r"softindex keeps float32 or float16: pass .*astype"):
+        with pytest.raises(InputError, match=r"softindex keeps float32 or float16: convert by numpy\.asarray"):
             read(np.ones((2, 2)).astype(dtype))
+
+    def test_uint16_may_be_bfloat16_and_is_not_to_be_cast(self):
+        with pytest.raises(InputError, match=r"<< 16\)\.view\('float32'\) if they are bfloat16"):
+            read(np.ones((2, 2), np.uint16))
 
     def test_a_list_of_lists_is_float64_and_refused(self):
         with pytest.raises(InputError, match="vectors are float64"):

@@ -111,10 +111,10 @@ def rearrange(vectors: NDArray[Any], positions: NDArray[Any], *, report: Report 
     return placed
 
 
-def check_queries(queries: Any, dim: int) -> tuple[Floats, bool]:
+def check_queries(queries: Any, dim: int, *, owner: str = "this index has") -> tuple[Floats, bool]:
     """Return the queries (b, d) float32, C-contiguous, and whether a single 1-D query was given.
 
-    Not copied where the caller's array already is that.
+    Not copied where the caller's array already is that.  owner: who has dim dimensions, in a sentence.
     """
     # A serving loop comes through here for every query: one well-made array passes in about a microsecond.
     if (
@@ -125,19 +125,17 @@ def check_queries(queries: Any, dim: int) -> tuple[Floats, bool]:
         and _dot(queries, queries) <= MAX_SQUARED_NORM
     ):
         return queries[None], True
-    return _convert_queries(_as_array(queries, "queries"), dim)
+    return _convert_queries(_as_array(queries, "queries"), dim, owner)
 
 
-def _convert_queries(array: NDArray[Any], dim: int) -> tuple[Floats, bool]:
+def _convert_queries(array: NDArray[Any], dim: int, owner: str) -> tuple[Floats, bool]:
     if array.dtype.kind not in "fiu":
         raise InputError(f"queries are {array.dtype}; expected floats: pass an array of float32.")
     if array.ndim not in (1, 2):
         raise InputError(f"queries have shape {array.shape}; expected (d,) for one query or (b, d) for many.")
     if array.shape[-1] != dim:
         have, them = ("query has", "it") if array.ndim == 1 else ("queries have", "them")
-        raise InputError(
-            f"{have} {array.shape[-1]} dimensions but this index has {dim}; encode {them} with the same model."
-        )
+        raise InputError(f"{have} {array.shape[-1]} dimensions but {owner} {dim}; encode {them} with the same model.")
     if len(array) == 0:
         raise InputError("there are no queries; pass at least one row.")
     # A float64 beyond float32 becomes inf and is refused below; one too small becomes zero.
@@ -173,9 +171,10 @@ def _check_matrix(array: NDArray[Any], what: str) -> NDArray[Any]:
     """Return the array (n, d) as native, aligned float32 or float16, copied only where it is not."""
     native = FLOAT32 if array.dtype.itemsize == FLOAT32.itemsize else FLOAT16
     if array.dtype.kind != "f" or array.dtype.newbyteorder("=") != native:
-        raise InputError(
-            f"{what} are {array.dtype.name}; softindex keeps float32 or float16: pass them through .astype('float32')."
-        )
+        advice = "numpy.asarray(numbers, 'float32')"
+        if array.dtype == np.uint16:
+            advice = "(numbers.astype('uint32') << 16).view('float32') if they are bfloat16, else by " + advice
+        raise InputError(f"{what} are {array.dtype.name}; softindex keeps float32 or float16: convert by {advice}.")
     check_matrix_shape(array.shape, what)
     return array if array.dtype.isnative and array.flags.aligned else np.array(array, native)
 
@@ -269,23 +268,26 @@ def _find_duplicate(table: NDArray[Any]) -> int | str | None:
     return int(ordered[repeated[0]]) if len(repeated) else None
 
 
-def check_log_bias(bias: Any, n: int) -> Floats | None:
-    """Return one log bias per item as a new (n,) float32 array, or None where there are none."""
+def check_log_bias(bias: Any, n: int, *, name: str = "log bias", of: str = "item") -> Floats | None:
+    """Return one log bias per item as a new (n,) float32 array, or None where there are none.
+
+    name, of: what the caller calls a bias, and what it is of.
+    """
     if bias is None:
         return None
-    array = _as_array(bias, "log biases")
+    array = _as_array(bias, f"{name}es")
     if array.dtype.kind != "f":
-        raise InputError(f"log biases are {array.dtype}; expected floats: for counts pass numpy.log(counts).")
+        raise InputError(f"{name}es are {array.dtype}; expected floats: for counts pass numpy.log(counts).")
     if array.shape != (n,):
-        raise InputError(f"log biases have shape {array.shape}; expected ({n},), one per item.")
+        raise InputError(f"{name}es have shape {array.shape}; expected ({n},), one per {of}.")
     with np.errstate(over="ignore"):
         biases = np.array(array, np.float32)
     wrong = np.flatnonzero(~(np.abs(biases) <= MAX_LOG_BIAS))
     if len(wrong):
         row = int(wrong[0])
-        advice = "leave the item out instead" if array[row] == -np.inf else "mend or rescale it"
+        advice = f"leave the {of} out instead" if array[row] == -np.inf else "mend or rescale it"
         raise InputError(
-            f"the log bias of item {row} is {array[row]}; expected a number from {-MAX_LOG_BIAS:.0e} "
+            f"the {name} of {of} {row} is {array[row]}; expected a number from {-MAX_LOG_BIAS:.0e} "
             f"to {MAX_LOG_BIAS:.0e}: {advice}."
         )
     return biases
@@ -318,9 +320,9 @@ def check_flag(value: Any, name: str) -> bool:
     raise InputError(f"{name} is {show(value)}; expected True or False.")
 
 
-def check_count(value: Any, name: str) -> int:
+def check_count(value: Any, name: str, most: int = MAX_COUNT) -> int:
     """Return a number of things as an int; name: what the caller calls it."""
-    return _check_integer(value, name, 1, MAX_COUNT)
+    return _check_integer(value, name, 1, most)
 
 
 def check_seed(seed: Any) -> int:
@@ -343,4 +345,6 @@ def _check_integer(value: Any, name: str, low: int, high: int) -> int:
         return value
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and low <= int(value) <= high:
         return int(value)
-    raise InputError(f"{name} is {show(value)}; expected one integer from {low} to {high}.")
+    # That an int64 ends somewhere helps nobody.
+    above = "on" if high == MAX_COUNT else f"to {high}"
+    raise InputError(f"{name} is {show(value)}; expected one integer from {low} {above}.")

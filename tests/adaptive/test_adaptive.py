@@ -8,6 +8,11 @@ from hypothesis import strategies as st
 import softindex
 from softindex import AdaptiveSoftmax
 from softindex.adaptive import GUARANTEES
+from softindex.adaptive.rows import Rows
+from softindex.adaptive.softmax import KIND
+from softindex.records import Stored
+from softindex.store import load as load_stored
+from softindex.store import save as save_stored
 from softindex.testing import chi_square_score
 
 EPSILON = 0.3
@@ -46,7 +51,7 @@ def test_the_best_are_found_with_their_probabilities(guarantee, k, temperature, 
     weights, queries = made()
     bias = np.random.default_rng(1).standard_normal(len(weights)).astype(np.float32) if biased else None
     soft = AdaptiveSoftmax(weights, bias)
-    soft.calibrate(made(seed=0)[1])
+    soft.calibrate(made(seed=0)[1], delta=0.1)
     for query in queries[:8]:
         found = soft.top_k(query, k, temperature=temperature, guarantee=guarantee, delta=0.1)
         assert_right(found, weights, query, k, temperature=temperature, bias=bias)
@@ -199,21 +204,26 @@ def test_isotropic_noise_falls_back_to_scoring_everything():
         assert_right(found, weights / 60, query, 3, epsilon=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["float16", "bfloat16", "memmap", "strided"])
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "memmap", "strided", "Fortran", "path", "path of bfloat16"])
 def test_weights_of_other_types_are_the_numbers_they_stand_for(kind, tmp_path):
     weights, queries = made()
     given, meant = weights, weights
     if kind == "float16":
         given = weights.astype(np.float16)
         meant = given.astype(np.float32)
-    elif kind == "bfloat16":
+    elif kind.endswith("bfloat16"):
         given = (weights.view(np.uint32) >> 16).astype(np.uint16)
         meant = (given.astype(np.uint32) << 16).view(np.float32)
     elif kind == "memmap":
         np.save(tmp_path / "weights.npy", weights)
         given = np.load(tmp_path / "weights.npy", mmap_mode="r")
-    else:
+    elif kind == "Fortran":
+        given = np.asfortranarray(weights)
+    elif kind == "strided":
         given = np.repeat(weights, 2, axis=0)[::2]
+    if kind.startswith("path"):
+        np.save(tmp_path / "weights.npy", given)
+        given = tmp_path / "weights.npy"
     soft = AdaptiveSoftmax(given)
     for guarantee in ("exact", "deterministic", "pac"):
         assert_right(soft.top_k(queries[0], 5, guarantee=guarantee), meant, queries[0], 5)
@@ -223,7 +233,7 @@ def test_a_saved_one_answers_as_before(tmp_path):
     weights, queries = made()
     for number, kept in enumerate((weights, (weights.view(np.uint32) >> 16).astype(np.uint16))):
         soft = AdaptiveSoftmax(kept, np.arange(len(weights)) / 100, seed=3)
-        soft.calibrate(queries)
+        soft.calibrate(queries, delta=0.2)
         soft.save(tmp_path / f"saved{number}")
         for again in (AdaptiveSoftmax.load(tmp_path / f"saved{number}", mmap=mmap) for mmap in (True, False)):
             for guarantee in GUARANTEES:
@@ -248,6 +258,51 @@ def test_draws_are_from_the_softmax():
     assert chi_square_score(np.bincount(drawn, minlength=60)[best], chances[best] / chances[best].sum()) < 4.5
     assert soft.sample(queries[:3], 5, seed=1).shape == (3, 5)
     np.testing.assert_array_equal(soft.sample(queries[0], 9, seed=5), soft.sample(queries[0], 9, seed=5))
+
+
+@pytest.mark.parametrize("asked", [{}, {"k": 9}, {"top_p": 0.8}])
+@pytest.mark.parametrize("d", [40, 300])
+def test_a_query_has_the_same_draws_in_any_batch_and_order(asked, d):
+    weights, queries = made(n=60, d=d, planted=2.0)
+    soft, batch = AdaptiveSoftmax(weights), np.concatenate([queries[:5], queries[:1]])
+    drawn = soft.sample(batch, 8, seed=3, **asked)
+    np.testing.assert_array_equal(soft.sample(batch[4::-1], 8, seed=3, **asked), drawn[4::-1])
+    for row in range(5):
+        np.testing.assert_array_equal(soft.sample(batch[row], 8, seed=3, **asked), drawn[row])
+    # A copy is another draw, and so is another query or seed.
+    assert (drawn[5] != drawn[0]).any()
+    assert (soft.sample(batch[0], 8, seed=4, **asked) != drawn[0]).any()
+
+
+def test_every_float16_is_widened_to_itself():
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    halves = halves[np.isfinite(halves)].reshape(-1, 16)
+    np.testing.assert_array_equal(Rows(halves).widen(halves), halves.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("calibration", lambda array: array[:1]),
+        ("calibration", lambda array: array[:, :0]),
+        ("calibration", lambda array: array.ravel()),
+        ("calibration", lambda array: array.astype(np.float32)),
+        ("weights", lambda array: array.astype(np.float64)),
+        ("bias", lambda array: array[:-1]),
+        ("codes_8", lambda array: array.view(np.uint8)),
+        ("scales_4", lambda array: array.astype(np.float64)),
+    ],
+)
+def test_a_damaged_one_is_refused(name, change, tmp_path):
+    weights, queries = made(n=50, d=20)
+    soft = AdaptiveSoftmax(weights)
+    soft.calibrate(queries, delta=0.2)
+    soft.save(tmp_path / "saved")
+    stored = load_stored(tmp_path / "saved", mmap=False, kind=KIND)
+    arrays = {**stored.arrays, name: np.ascontiguousarray(change(stored.arrays[name]))}
+    save_stored(tmp_path / "damaged", Stored(KIND, stored.parameters, arrays))
+    with pytest.raises(softindex.CorruptIndexError, match=name):
+        AdaptiveSoftmax.load(tmp_path / "damaged")
 
 
 @pytest.mark.parametrize("top_p", [1e-6, 0.3, 0.9, 0.999, 1.0])
@@ -296,8 +351,8 @@ def test_calibrated_radii_are_narrower_and_hold_as_often_as_asked():
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({"k": 0}, "k is 0"),
-        ({"k": 401}, "k is 401 but there are 400 classes"),
+        ({"k": 0}, "k is 0; expected one integer from 1 to 400"),
+        ({"k": 401}, "k is 401; expected one integer from 1 to 400"),
         ({"epsilon": 0.0}, "epsilon is 0.0"),
         ({"epsilon": 1.0}, "epsilon is 1.0"),
         ({"delta": 1.5}, "delta is 1.5"),
@@ -306,7 +361,7 @@ def test_calibrated_radii_are_narrower_and_hold_as_often_as_asked():
         ({"temperature": -1}, "temperature is -1"),
         ({"guarantee": "sure"}, "no guarantee 'sure'"),
         ({"guarantee": "calibrated"}, "nothing is calibrated yet"),
-        ({"x": np.ones(95)}, "95 dimensions but this"),
+        ({"x": np.ones(95)}, "95 dimensions but these weights have 96"),
         ({"x": np.full(96, np.nan)}, "the query"),
         ({"x": np.full(96, np.inf)}, "the query"),
         ({"threads": 0}, "threads is 0"),
@@ -329,11 +384,16 @@ def test_bad_weights_are_refused_in_a_sentence():
     for bad in (np.ones(4, np.float32), np.ones((0, 4), np.float32), np.ones((3, 4)), np.ones((3, 4), int)):
         with pytest.raises(softindex.InputError, match="weights"):
             AdaptiveSoftmax(bad)
-    with pytest.raises(softindex.InputError, match="bias"):
+    with pytest.raises(softindex.InputError, match=r"biases have shape \(1,\); expected \(3,\), one per class"):
         AdaptiveSoftmax(np.ones((3, 4), np.float32), [1.0])
+    with pytest.raises(softindex.InputError, match=r"convert by numpy\.asarray"):
+        AdaptiveSoftmax([[1.0, 2.0], [3.0, 4.0]])
     soft = AdaptiveSoftmax(np.ones((3, 4), np.float32))
-    soft.calibrate(np.ones((3, 4)))
-    with pytest.raises(softindex.InputError, match="calibrate with at least 39"):
-        soft.top_k(np.ones(4), guarantee="calibrated", delta=0.05)
+    soft.calibrate(np.ones((39, 4)))
+    with pytest.raises(softindex.InputError, match=r"there are 1 queries .* takes at least 39"):
+        soft.calibrate(np.ones(4))
+    assert soft.top_k(np.ones(4), guarantee="calibrated", delta=0.05).ids[0] == 0
+    with pytest.raises(softindex.InputError, match="calibrate with at least 199"):
+        soft.top_k(np.ones(4), guarantee="calibrated", delta=0.01)
     with pytest.raises(softindex.InputError, match="k and top_p are both given"):
         soft.sample(np.ones(4), k=1, top_p=0.5)

@@ -1,9 +1,9 @@
-"""Estimates from a few coordinates: unbiased, with honest variances, and exact in the end."""
+"""Estimates from a few coordinates: nearly unbiased, with honest variances, and exact in the end."""
 
 import numpy as np
 import pytest
 
-from softindex.adaptive.pulls import permute
+from softindex.adaptive.pulls import HEAVY, permute
 from softindex.adaptive.rows import Rows
 from softindex.kernels import LANES, _native, reference
 
@@ -30,9 +30,9 @@ def estimates(kind, blocks, repeats):
     weights, query = made(kind)
     arms, found, told = np.arange(len(weights)), [], []
     for seed in range(repeats):
-        pulled = permute(Rows(weights), seed).start(query, np.random.default_rng(seed))
+        pulled = permute(Rows(weights), seed).start(query, np.random.default_rng([seed, 1]))
         pulled.pull(arms, blocks)
-        value, variance = pulled.estimate(arms)
+        value, variance, _ = pulled.estimate(arms)
         found.append(value)
         told.append(variance)
     return weights.astype(float) @ query, np.array(found), np.array(told)
@@ -40,10 +40,12 @@ def estimates(kind, blocks, repeats):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("blocks", [1, 3, 12])
-def test_estimates_are_unbiased_and_their_variances_honest(kind, blocks):
+def test_estimates_are_nearly_unbiased_and_their_variances_honest(kind, blocks):
     truth, found, told = estimates(kind, blocks, 1500)
     spread = found.std(axis=0)
-    assert (np.abs(found.mean(axis=0) - truth) < 5 * spread / np.sqrt(len(found))).all()
+    # Every term is unbiased. Their weights depend on what was drawn, which leaves a little where there are few blocks.
+    allowed = 0.0 if blocks == 1 else 0.15
+    assert (np.abs(found.mean(axis=0) - truth) < (allowed + 5 / np.sqrt(len(found))) * spread).all()
     # In the mean over the orders never less than it is by much. More, where a row is like the query: blocks of much
     # weight then have large products too, and their ratio varies less than the products do; and where a row is longer
     # than others, as its length counts.
@@ -64,10 +66,39 @@ def test_after_every_block_the_product_is_exact():
     pulled = permute(Rows(weights), 1).start(query, np.random.default_rng(0))
     arms = np.arange(len(weights))
     pulled.pull(arms, 10**9)
-    value, variance = pulled.estimate(arms)
+    value, variance, _ = pulled.estimate(arms)
     np.testing.assert_allclose(value, weights.astype(float) @ query, rtol=1e-5, atol=1e-5)
     assert (variance == 0).all()
-    assert pulled.multiplications == len(weights) * len(pulled.drawn) * LANES
+    assert pulled.multiplications == len(weights) * (len(pulled.drawn) * LANES + HEAVY)
+
+
+def test_a_row_of_few_numbers_is_known_at_once():
+    weights, query = made("normal")
+    weights[0], weights[0, [3, 100, 317]] = 0, 5
+    pulled = permute(Rows(weights), 1).start(query, np.random.default_rng(0))
+    pulled.pull(np.arange(len(weights)), 1)
+    value, variance, jump = pulled.estimate(np.arange(1))
+    assert value[0] == pytest.approx(weights[0].astype(float) @ query)
+    assert variance[0] == jump[0] == 0
+
+
+@pytest.mark.parametrize("count", [12, 40])
+@pytest.mark.parametrize("hot", [1.0, 6.0])
+def test_what_few_columns_hold_is_foreseen(count, hot):
+    # Most orders meet none of them in three blocks: what is told before must be the variance over all orders.
+    rng = np.random.default_rng(0)
+    weights, query = rng.standard_normal((300, 4096)).astype(np.float32), rng.choice([-1.0, 1.0], 4096)
+    where = rng.choice(4096, count, replace=False)
+    weights[0], weights[0, where] = 0, 30
+    query[where] *= hot
+    rows, found, told = permute(Rows(weights), 0), [], []
+    for seed in range(600):
+        pulled = rows.start(query, np.random.default_rng([seed, 1]))
+        pulled.pull(np.arange(1), 3)
+        value, variance, _ = pulled.estimate(np.arange(1))
+        found.append(value[0])
+        told.append(variance[0])
+    assert min(told) > 0.7 * np.var(found)
 
 
 @pytest.mark.parametrize("d", [1, 15, 16, 17, 100, 320])
@@ -75,8 +106,12 @@ def test_every_column_stands_somewhere_once(d):
     weights = np.arange(1, d + 1, dtype=np.float32)[None]
     rows = permute(Rows(weights), 3)
     found = rows.blocks[:, 0].ravel()
-    np.testing.assert_array_equal(np.sort(found[found > 0]), weights[0])
-    np.testing.assert_array_equal(rows.place(weights[0]).ravel(), found)
+    placed = rows.place(weights[0]).ravel()
+    np.testing.assert_array_equal(np.sort(placed[placed > 0]), weights[0])
+    # What is not in the blocks is among the heavy numbers.
+    np.testing.assert_array_equal(np.sort([*found[found > 0], *rows.heavy[0]]), weights[0])
+    np.testing.assert_array_equal(rows.heavy[0], rows.heavy_columns[0] + 1)
+    np.testing.assert_array_equal(found, np.where(np.isin(placed, rows.heavy), 0, placed))
 
 
 def test_blocks_without_weight_are_not_read():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -54,6 +55,8 @@ class _State:
     score: Callable[[Integers], Doubles]
     values: Doubles
     variances: Doubles
+    jumps: Doubles
+    """What one rare term may move an estimate by."""
     d: int
     exact_rows: int = 0
 
@@ -65,17 +68,22 @@ class _State:
         else:
             for count in np.unique(counts):
                 self.pulled.pull(np.ascontiguousarray(arms[counts == count]), upto)
-        means, variances = self.pulled.estimate(arms)
+        means, variances, jumps = self.pulled.estimate(arms)
         self.values[arms] = self.inverse_temperature * means + self.bias[arms]
         self.variances[arms] = self.inverse_temperature**2 * variances
+        self.jumps[arms] = self.inverse_temperature * jumps
         self._afford(0)
 
     def resolve(self, arms: Integers) -> None:
         new = arms[self.variances[arms] > 0]
         self._afford(len(new) * self.d)
         self.values[new] = self.score(new)
-        self.variances[new] = 0.0
+        self.variances[new] = self.jumps[new] = 0.0
         self.exact_rows += len(new)
+
+    def widths(self, arms: Integers | slice, quantile: Any) -> Doubles:
+        """How far estimates may be off: so many standard deviations, and for rare terms as Bernstein's bound has it."""
+        return np.asarray(quantile * np.sqrt(self.variances[arms]) + quantile**2 / 6.0 * self.jumps[arms])
 
     def spent(self) -> int:
         return self.pulled.multiplications + self.exact_rows * self.d
@@ -102,7 +110,7 @@ def find_best(
     Half of delta goes to the elimination, a quarter each to the logits of the k best and to log Z.
     """
     n = len(bias)
-    state = _State(pulled, inverse_temperature, bias, score, np.zeros(n), np.full(n, np.inf), d)
+    state = _State(pulled, inverse_temperature, bias, score, np.zeros(n), np.full(n, np.inf), np.zeros(n), d)
     best = _eliminate(state, k, delta / 2)
     log_partition, error = _sharpen(state, best, epsilon, delta / 4)
     order = np.lexsort((best, -state.values[best]))
@@ -117,7 +125,7 @@ def _eliminate(state: _State, k: int, delta: float) -> Integers:
     active, wanted = np.arange(n), FIRST_BLOCKS
     while True:
         state.pull(active, wanted)
-        width = quantile(delta / (n * rounds), wanted) * np.sqrt(state.variances[active])
+        width = state.widths(active, quantile(delta / (n * rounds), wanted))
         low, high = state.values[active] - width, state.values[active] + width
         least = np.partition(low, len(active) - k)[len(active) - k]
         active = active[high >= least]
@@ -166,9 +174,9 @@ def _sharpen(state: _State, best: Integers, epsilon: float, delta: float) -> tup
         total = float(shares.sum())
         shares /= total
         # Rows share their coordinates, so their errors may all point the same way.
-        each = shares * (quantiles(delta, counts) * np.sqrt(state.variances) + state.variances / 2)
+        each = shares * (state.widths(slice(None), quantiles(delta, counts)) + state.variances / 2)
         error = float(each.sum())
-        widths = quantiles(delta / len(best), counts[best]) * np.sqrt(state.variances[best])
+        widths = state.widths(best, quantiles(delta / len(best), counts[best]))
         if float(widths.max()) + error <= target:
             return peak + math.log(total), error
         if float(widths.max()) > target / 2:

@@ -1,19 +1,27 @@
 """Estimates of dot products from a few coordinates, drawn by importance and without replacement.
 
-Columns stand in blocks of sixteen, one from each sixteenth of them, shifted at random against each other, so that
-neighbours part.  A query draws blocks one after the other, each with a chance in proportion to its weight w among
-those not drawn yet.  With y_r the product over the r-th block, p_r its share of all
-weights and P_r the share of the blocks before it,
+The numbers of a row that stand out in their columns are kept apart and taken whole, as a draw would hardly ever meet
+them.  The rest stands in blocks of sixteen columns, taken at random.  A query draws blocks one after the other, each
+with a chance in proportion to its weight w among those not drawn yet.  With y_r the product over the r-th block, p_r
+its share of all weights and P_r the share of the blocks before it,
 
     t_r = y_1 + ... + y_(r-1) + y_r (1 - P_r) / p_r
 
 is unbiased for the whole product, whatever was drawn before it, and so no two t_r are correlated (Des Raj, 1956).
 Their mean weighted by (1 - P_r)^-2 is the estimate; after the last block it is the product itself.
+
+What is not seen counts too.  With e_c the square of a row's number over the mean square of its column, x_c the query, W
+the sum of all w, and rho_c = d x_c^2 (mean square of c) / (W w), of mean one, the variance of t_1 is at most W^2 times
+the mean of rho_c e_c, but for products of two columns, whose signs the random blocks mix.  That mean is at most
+mean(e) + sd(rho) sd(e).  Of var(e) the part that normal numbers have is left out: it is spread over many columns, and
+shows in the blocks drawn.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +34,8 @@ __all__ = ["Pulled", "PulledRows", "permute"]
 FIRST_ORDERED = 128
 FEWEST_BETWEEN = 8
 """From so many blocks on, the spread of their terms is looked at too, and not only that inside them."""
+HEAVY = 8
+"""Numbers of each row that are taken whole: half a block, and a row that lives in a few columns is known at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +43,28 @@ class PulledRows:
     """The rows again, sixteen columns after the other: blocks (d / 16, n, 16), padded with zeros."""
 
     blocks: Floats
-    shifts: Integers
-    """(16,) by how much each sixteenth of the columns is shifted."""
+    """Without the heavy numbers, which are zero in it."""
+    columns: Integers
+    """(16 blocks,) which column stands where; d and above are padding."""
+    heavy_columns: Integers
+    """(n, 8) where each row's numbers are largest against their columns."""
+    heavy: Floats
+    """(n, 8) those numbers."""
     root_mean_squares: Floats
     """(16 blocks,) of each column, in the order in which they stand, over the largest."""
     energies: Doubles
     """(n,) mean over the columns of a row's squares over those of its column: 1 for a row like the others."""
+    excesses: Doubles
+    """(n,) by how much the variance of those ratios is above that of normal numbers: of a row with few large ones."""
     unit: float
     """What the root mean squares are over."""
 
     def place(self, query: Floats) -> Floats:
         """(blocks, 16) the numbers of a vector (d,) where the columns stand, and zeros where there is none."""
-        count = len(self.blocks)
-        wide = np.zeros(count * LANES, np.float32)
-        wide[: len(query)] = query
-        placed = np.empty((count, LANES), np.float32)
-        for lane, (part, shift) in enumerate(zip(wide.reshape(LANES, count), self.shifts.tolist(), strict=True)):
-            placed[: count - shift, lane], placed[count - shift :, lane] = part[shift:], part[:shift]
-        return placed
+        missing = len(self.columns) - len(query)
+        wide = np.concatenate([query, np.zeros(missing, np.float32)]) if missing else query
+        # Every column is there: to clip is to check nothing, and twice as fast.
+        return wide.take(self.columns, mode="clip").reshape(-1, LANES)
 
     def start(self, query: Doubles, rng: np.random.Generator) -> Pulled:
         """Draw the order of the blocks for a query (d,)."""
@@ -58,36 +72,67 @@ class PulledRows:
         places = self.place(narrow).reshape(-1)
         # Over its largest number, so that no square of it leaves float32.
         unit = float(max(narrow.max(), -narrow.min()))
-        places *= np.float32(1.0 / unit) if unit > 1e-38 else np.float32(0)
+        if unit != 1.0:
+            places *= np.float32(1.0 / unit) if unit > 1e-38 else np.float32(0)
         scaled = (places * self.root_mean_squares).reshape(-1, LANES)
-        weights = np.sqrt(np.einsum("bl,bl->b", scaled, scaled))
+        weights = np.sqrt(np.einsum("bl,bl->b", scaled, scaled)).astype(np.float64)
         # A block without weight holds nothing but zeros, in the query or in every row.
         keys = np.full(len(weights), np.inf)
         np.divide(rng.standard_exponential(len(weights)), weights, out=keys, where=weights > 0)
-        return Pulled(self, places.reshape(-1, LANES), weights.astype(np.float64), keys, unit)
+        known = np.einsum("nh,nh->n", query.take(self.heavy_columns), self.heavy)
+        expected, largest = self._foresee(scaled, weights)
+        return Pulled(self, places.reshape(-1, LANES), weights, keys, unit, known, expected, largest)
+
+    def _foresee(self, scaled: Floats, weights: Doubles) -> tuple[Doubles, Doubles]:
+        """What the variance of a row's first term may be, and how large a single term of it may get.
+
+        The terms are taken for a sum of normal ones and of rare ones of one size, by their fourth moment.
+        """
+        total = float(weights.sum())
+        whole = (self.unit * total) ** 2
+        if not total > 0 or not self.excesses.any():
+            return whole * self.energies, np.zeros(len(self.energies))
+        squares = scaled * scaled
+        fourths = np.einsum("bl,bl->b", squares, squares).astype(np.float64)
+        used = weights > 0
+        fourths, weights = fourths[used], weights[used]
+        columns = int((self.root_mean_squares > 0).sum())
+        spread = math.sqrt(max(0.0, columns * float((fourths / weights**2).sum()) / total**2 - 1.0))
+        rare = float((fourths / weights**3).sum()) / total
+        relative = self.energies + spread * np.sqrt(self.excesses)
+        sizes = np.divide(rare * self.excesses, relative, out=np.zeros_like(relative), where=relative > 0)
+        return whole * relative, np.sqrt(whole * sizes)
 
 
 class Pulled:
     """What is known of each row for one query.  Rows may have had different numbers of blocks."""
 
     __slots__ = (
-        "_expected", "_keys", "_shares", "_squares", "_sums", "blocks", "counts", "drawn", "multiplications", "query",
-        "rows", "scales", "state", "unit", "weights",
+        "_expected", "_keys", "_known", "_largest", "_shares", "_squares", "_sums", "blocks", "counts", "drawn",
+        "multiplications", "query", "rows", "scales", "state", "unit", "weights",
     )  # fmt: skip
 
-    def __init__(self, rows: PulledRows, query: Floats, weights: Doubles, keys: Doubles, unit: float) -> None:
+    def __init__(
+        self,
+        rows: PulledRows,
+        query: Floats,
+        weights: Doubles,
+        keys: Doubles,
+        unit: float,
+        known: Doubles,
+        expected: Doubles,
+        largest: Doubles,
+    ) -> None:
         n = rows.blocks.shape[1]
         self.rows, self.query, self.unit = rows, query, unit
-        self._keys = keys
-        total = float(weights.sum())
-        self._shares = weights / (total or 1.0)
-        self._expected = rows.energies * (rows.unit * total) ** 2
+        self._keys, self._known, self._expected, self._largest = keys, known, expected, largest
+        self._shares = weights / (float(weights.sum()) or 1.0)
         self.blocks = int(np.isfinite(keys).sum())
         """Blocks that there are to draw."""
         self.state = np.zeros((5, n))
         self.counts = np.zeros(n, np.int64)
         """(n,) blocks that each row has had."""
-        self.multiplications = 0
+        self.multiplications = rows.heavy.size
         self._order(FIRST_ORDERED)
 
     def _order(self, count: int) -> None:
@@ -119,34 +164,29 @@ class Pulled:
         self.counts[arms] = end
         self.multiplications += len(arms) * LANES * (end - begin)
 
-    def estimate(self, arms: Integers) -> tuple[Doubles, Doubles]:
-        """Estimates of these rows' products and their variances, 0 for a row that has had every block.
+    def estimate(self, arms: Integers) -> tuple[Doubles, Doubles, Doubles]:
+        """Estimates of these rows' products, their variances, and what one rare term may move them by.
 
-        arms: increasing, each once.
+        The last two are 0 for a row that has had every block.  arms: increasing, each once.
         """
         # All rows in their order need no copy of what is known of them.
         here = slice(None) if len(arms) == len(self.counts) else arms
-        sums, first, second, third, noise = self.state[:, here]
         counts = self.counts[here]
+        parts = [*self.state[:, here], self._known[here], self._expected[here], self._largest[here]]
         if (least := int(counts.min())) == counts.max():
             # Numbers instead of arrays, where all have had the same: this is on the way of every query.
-            if least >= self.blocks:
-                return self.unit * sums, np.zeros(len(sums))
-            return self._weigh(first, second, third, noise, self._expected[here], count=least)
-        means, variances = np.zeros(len(sums)), np.zeros(len(sums))
+            return self._weigh(parts, least)
+        found = np.zeros((3, len(counts)))
         for count in np.unique(counts).tolist():
             same = counts == count
-            if count >= self.blocks:
-                means[same] = self.unit * sums[same]
-            else:
-                parts = [part[same] for part in (first, second, third, noise, self._expected[here])]
-                means[same], variances[same] = self._weigh(*parts, count=count)
-        return means, variances
+            found[:, same] = self._weigh([part[same] for part in parts], count)
+        return found[0], found[1], found[2]
 
-    def _weigh(
-        self, first: Doubles, second: Doubles, third: Doubles, noise: Doubles, expected: Doubles, *, count: int
-    ) -> tuple[Doubles, Doubles]:
-        """Means and variances of rows that have had so many blocks."""
+    def _weigh(self, parts: list[Doubles], count: int) -> tuple[Doubles, Doubles, Doubles]:
+        """The same of rows that have had so many blocks."""
+        sums, first, second, third, noise, known, expected, largest = parts
+        if count >= self.blocks:
+            return self.unit * sums + known, np.zeros(len(sums)), np.zeros(len(sums))
         # A query without any weight has no block to wait for: all is known at once.
         total, squares = float(self._sums[count]) or 1.0, float(self._squares[count])
         means = first / total
@@ -155,33 +195,42 @@ class Pulled:
             # The same variance from the terms themselves; few of them would tell little.
             spread = np.maximum(third - 2 * means * second + means**2 * squares, 0.0) / total**2
             variances = np.maximum(variances, spread * (count / (count - 1)))
-        # A sparse row shows nothing but zeros for long: what its length leads to expect counts as well. With y^2 in a
-        # block about the energy of the row times w^2, the variance of t_r is (1 - P_r)^2 energy (sum of w)^2.
+        # A sparse row shows nothing but zeros for long: what it leads to expect counts as well.  The variance of t_r is
+        # (1 - P_r)^2 times that of t_1, and a term counts most in the last of them.
         variances = np.maximum(variances, expected / total)
-        return self.unit * means, self.unit**2 * variances
+        jumps = largest * (math.sqrt(self.weights[max(count - 1, 0)]) / total)
+        return self.unit * means + known, self.unit**2 * variances, self.unit * jumps
 
 
 def permute(rows: Rows, seed: int) -> PulledRows:
     """Make the copy of the rows that pulls read."""
     n, d = rows.n, rows.d
-    count = -(-d // LANES)
-    shifts = np.random.default_rng(seed).integers(count, size=LANES)
-    columns = (np.arange(count)[:, None] + shifts) % count + count * np.arange(LANES)
-    blocks = np.zeros((count, n, LANES), np.float32)
-    squares = np.zeros(count * LANES)
-    for begin, block in rows.blocks():
-        wide = np.zeros((len(block), count * LANES), np.float32)
-        wide[:, :d] = block
-        blocks[:, begin : begin + len(block)] = (
-            wide[:, columns.ravel()].reshape(len(block), count, LANES).transpose(1, 0, 2)
-        )
-        squares += np.einsum("nd,nd->d", wide, wide, dtype=np.float64)
+    count, kept = -(-d // LANES), min(HEAVY, rows.d)
+    columns = np.random.default_rng(seed).permutation(count * LANES)
+    squares: Any = np.zeros(d)
+    for _, block in rows.blocks():
+        squares += np.einsum("nd,nd->d", block, block, dtype=np.float64)
     means = np.sqrt(squares / n)
     unit = float(means.max()) or 1.0
-    inverse = np.divide(n, squares, out=np.zeros_like(squares), where=squares > 0)[:d]
-    energies = np.zeros(n)
+    inverse = np.divide(n, squares, out=np.zeros(d), where=squares > 0)
+    used = max(1, int((squares > 0).sum()))
+    blocks = np.empty((count, n, LANES), np.float32)
+    heavy_columns, heavy = np.empty((n, kept), np.int64), np.empty((n, kept), np.float32)
+    energies, excesses = np.empty(n), np.empty(n)
     for begin, block in rows.blocks():
-        wide_block = block.astype(np.float64)
-        energies[begin : begin + len(block)] = (wide_block * wide_block) @ inverse / max(1, int((squares > 0).sum()))
-    roots = (means / unit).astype(np.float32)[columns.ravel()]
-    return PulledRows(blocks, shifts, roots, energies, unit)
+        here = slice(begin, begin + len(block))
+        relative = np.square(block, dtype=np.float64) * inverse
+        most = np.sort(np.argpartition(relative, d - kept, axis=1)[:, d - kept :], axis=1)
+        heavy_columns[here], heavy[here] = most, np.take_along_axis(block, most, axis=1)
+        np.put_along_axis(relative, most, 0.0, axis=1)
+        energies[here] = relative.sum(axis=1) / used
+        excesses[here] = np.einsum("nd,nd->n", relative, relative) / used
+        wide = np.zeros((len(block), count * LANES), np.float32)
+        wide[:, :d] = block
+        np.put_along_axis(wide, most, 0.0, axis=1)
+        blocks[:, here] = wide[:, columns].reshape(len(block), count, LANES).transpose(1, 0, 2)
+    # Three is the fourth moment of a normal number over the square of its second.
+    excesses = np.maximum(excesses - 3.0 * energies**2, 0.0)
+    roots = np.zeros(count * LANES, np.float32)
+    roots[:d] = means / unit
+    return PulledRows(blocks, columns, heavy_columns, heavy, roots[columns], energies, excesses, unit)

@@ -11,9 +11,11 @@ from softindex.records import Doubles, Integers
 __all__ = ["Bounds", "Unresolved"]
 
 FIRST = 64
+"""Rows scored at a time for log Z at least: each step sorts all rows, which takes longer than to score these."""
 MOST = 8
 """Where more than one row in so many would have to be scored again, scoring all of them at once is faster."""
 FARTHEST = 30.0
+"""Once the largest bound has come down by more, exponentials are taken anew: at 700 they would all be zero."""
 NARROW = 0.01
 """Radii below this need one exponential for both bounds."""
 FREE = 256

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from softindex.errors import InputError
-from softindex.kernels import double_dots
-from softindex.readers import check_matrix_shape
+from softindex.kernels import double_dots, widen
+from softindex.readers import check_matrix_shape, read_file
 from softindex.records import Doubles, Floats, Integers
 from softindex.vectors import check_vectors, read
 
@@ -26,12 +27,17 @@ def _controller() -> Any:
 
 
 BLOCK_VALUES = 1 << 22
+SCANNED_VALUES = 1 << 16
+"""Widened at a time for a product: they are still in the cache when it reads them."""
 MAX_VALUE = 1e12
 """Of bfloat16 weights, which reach as far as float32: dot products must not overflow it."""
 
 
 class Rows:
-    """Weights (n, d): float32 as they are, memory-mapped or not; float16 and bfloat16 are widened block by block."""
+    """Weights (n, d): float32 as they are, memory-mapped or not; float16 and bfloat16 are widened block by block.
+
+    Rows that do not follow one another are copied once: by columns every product would take many times as long.
+    """
 
     __slots__ = ("array", "brain")
 
@@ -42,12 +48,15 @@ class Rows:
     @classmethod
     def checked(cls, weights: Any) -> Rows:
         """Judge what a caller gave: an array, a memmap, a tensor or a path; uint16 is taken for bfloat16."""
-        if not (isinstance(weights, np.ndarray) and weights.dtype == np.uint16):
+        given = weights
+        if isinstance(weights, (str, bytes, os.PathLike)) and os.fsdecode(weights).lower().endswith(".npy"):
+            given = read_file(os.fsdecode(weights), want_ids=False).vectors
+        if not (isinstance(given, np.ndarray) and given.dtype == np.uint16):
             found = read(weights, name="weights").vectors
             check_vectors(found, name="weights")
-            return cls(found)
-        check_matrix_shape(weights.shape, "weights")
-        made = cls(np.ascontiguousarray(weights))
+            return cls(found if found.flags.c_contiguous else np.ascontiguousarray(found))
+        check_matrix_shape(given.shape, "weights")
+        made = cls(given if given.flags.c_contiguous else np.ascontiguousarray(given))
         for begin, block in made.blocks():
             bad = ~np.isfinite(block).all(axis=1) | (np.abs(block).max(axis=1) > MAX_VALUE)
             if bad.any():
@@ -72,9 +81,14 @@ class Rows:
 
     def widen(self, part: NDArray[Any]) -> Floats:
         """Some rows as float32; exact, as every float16 and bfloat16 is a float32."""
-        if self.brain:
-            return (part.astype(np.uint32) << 16).view(np.float32)
-        return np.ascontiguousarray(part, np.float32)
+        if part.dtype == np.float32:
+            return np.ascontiguousarray(part)
+        return self._widen_into(part, np.empty(part.shape, np.float32))
+
+    def _widen_into(self, part: NDArray[Any], wide: Floats) -> Floats:
+        # NumPy converts float16 number by number, which takes ten times as long.
+        widen(np.ascontiguousarray(part).view(np.uint16), self.brain, wide)
+        return wide
 
     def blocks(self) -> Iterator[tuple[int, Floats]]:
         """The rows as float32, some at a time, each with the number of its first row."""
@@ -100,7 +114,12 @@ class Rows:
         with _controller().limit(limits=threads, user_api="blas"):
             if self.is_plain:
                 return (self.array @ narrow).astype(np.float64)
-            return np.concatenate([block @ narrow for _, block in self.blocks()]).astype(np.float64)
+            step = max(1, SCANNED_VALUES // self.d)
+            found, held = np.empty(self.n), np.empty((step, self.d), np.float32)
+            for begin in range(0, self.n, step):
+                part = self.array[begin : begin + step]
+                found[begin : begin + step] = self._widen_into(part, held[: len(part)]) @ narrow
+            return found
 
     @property
     def is_plain(self) -> bool:

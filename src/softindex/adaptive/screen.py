@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from softindex.adaptive.rows import Rows
 from softindex.kernels import padded, screen, screen_nibbles
-from softindex.records import Doubles, Floats, Report
+from softindex.records import Doubles, Floats
 from softindex.rounding import round_up
 
-__all__ = ["Level", "Scores", "Screen", "encode"]
+__all__ = ["Level", "Scores", "Screen", "check_stored", "encode"]
 
+CODES = {"codes_4": np.uint8, "codes_8": np.int8}
+"""What codes are kept as; all else is float32."""
 CHUNK = 64
 """Coordinates that the kernel for four bits takes at a time."""
 MOST_NIBBLES = CHUNK << 14
@@ -132,10 +134,17 @@ class Screen:
             width = d if bits == 8 else -(-d // CHUNK) * CHUNK // 2
             expected |= {f"codes_{bits}": (n, width), f"scales_{bits}": (n,), f"errors_{bits}": (n,)}
         for name, shape in expected.items():
-            if arrays[name].shape != shape:
-                raise ValueError(f"{name} has shape {arrays[name].shape}, expected {shape}")
+            check_stored(arrays[name], name, shape, CODES.get(name, np.float32))
         levels = (Level(bits, *(arrays[f"{name}_{bits}"] for name in ("codes", "scales", "errors"))) for bits in kept)
         return cls(arrays["columns"], arrays["lengths"], tuple(levels))
+
+
+def check_stored(array: NDArray[Any], name: str, shape: tuple[int, ...], *types: Any) -> None:
+    """Raise ValueError where an array that was read is not of this shape and one of these types."""
+    if array.shape != shape:
+        raise ValueError(f"{name} has shape {array.shape}, expected {shape}")
+    if array.dtype not in types:
+        raise ValueError(f"{name} is {array.dtype}, expected {' or '.join(np.dtype(kind).name for kind in types)}")
 
 
 def _norm(vector: Doubles) -> float:
@@ -143,7 +152,7 @@ def _norm(vector: Doubles) -> float:
     return float(np.sqrt(vector @ vector)) * (1.0 + (len(vector) + 4) * 2.0**-52)
 
 
-def encode(rows: Rows, report: Report | None = None) -> Screen:
+def encode(rows: Rows) -> Screen:
     """Make the copies of the rows."""
     n, d = rows.n, rows.d
     columns, lengths = _column_scales(rows), np.empty(n, np.float32)
@@ -157,8 +166,6 @@ def encode(rows: Rows, report: Report | None = None) -> Screen:
         for level in levels:
             whole, level.scales[here], level.errors[here] = _quantise(wide, level.bits)
             level.codes[here] = whole if level.bits == 8 else _pack(whole)
-        if report is not None:
-            report("encoding", begin + len(block), n)
     return Screen(columns, lengths, tuple(levels))
 
 

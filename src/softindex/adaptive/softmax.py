@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from softindex.adaptive.bandit import TooDear, find_best
-from softindex.adaptive.calibration import Calibration, calibrate, check_levels
+from softindex.adaptive.calibration import Calibration, calibrate, check_levels, check_part, fewest
 from softindex.adaptive.pulls import PulledRows, permute
 from softindex.adaptive.resolve import Bounds, Unresolved
 from softindex.adaptive.rows import Rows
-from softindex.adaptive.screen import Scores, Screen, encode
+from softindex.adaptive.screen import Level, Scores, Screen, check_stored, encode
 from softindex.errors import CorruptIndexError, InputError, MethodError, show
 from softindex.kernels import hash_bytes
 from softindex.records import Doubles, Estimate, Integers, Stored
@@ -39,6 +40,7 @@ TINY = 1e-33
 SHORT = 256
 """Rows of fewer numbers are scored at once: screening them takes longer than reading them."""
 NAMED = 256
+"""Coordinates by which the order of blocks tells queries apart: all of a long one take as long as its estimates."""
 GROUP = 8
 """Queries screened together: their scores of all rows are held at once."""
 
@@ -86,14 +88,15 @@ class AdaptiveSoftmax:
 
     weights: float32 or float16 array, memmap, torch tensor or path, or bfloat16 as uint16.  bias (n,): added to the
     logits.  Nothing is copied but what a guarantee needs: copies in four and eight bits for "deterministic" and
-    "calibrated", made at once, and one in another order for "pac", made when it is first asked for.
+    "calibrated", made at once, and one in another order for "pac", made when it is first asked for.  Rows in Fortran
+    order are copied too.  Do not edit the weights afterwards: the copies would not follow.
     """
 
     __slots__ = ("_bias", "_calibration", "_pulls", "_rows", "_screen", "_seed")
 
     def __init__(self, weights: Any, bias: Any = None, seed: int = 0) -> None:
         rows = Rows.checked(weights)
-        given = check_log_bias(bias, rows.n)
+        given = check_log_bias(bias, rows.n, name="bias", of="class")
         self._set(rows, np.zeros(rows.n, np.float32) if given is None else given, check_seed(seed), encode(rows))
 
     def _set(self, rows: Rows, bias: Any, seed: int, screen: Screen) -> None:
@@ -127,15 +130,13 @@ class AdaptiveSoftmax:
 
         - "exact": every row is scored.
         - "deterministic": for certain; rows are screened in four and eight bits, and scored where that leaves a doubt.
-        - "pac": with probability 1 - delta over the seed, by estimates from a few coordinates.
+        - "pac": with probability 1 - delta over the seed, by estimates from a few coordinates, if nearly normal.
         - "calibrated": with probability 1 - delta over queries like those given to `calibrate`.
 
         Where rows would have to be scored by the thousand, all are scored, and the guarantee is "exact".
         """
         batch, single = self._check(x)
-        count, heat = check_count(k, "k"), check_temperature(temperature)
-        if count > len(self):
-            raise InputError(f"k is {count} but there are {len(self)} classes; ask for at most that many.")
+        count, heat = check_count(k, "k", len(self)), check_temperature(temperature)
         small, unlikely = check_levels(epsilon, delta)
         given = self._check_guarantee(guarantee, unlikely)
         asked = _Asked(count, 1.0 / heat, small, unlikely, given, check_threads(threads))
@@ -161,7 +162,10 @@ class AdaptiveSoftmax:
     def nucleus(
         self, x: Any, top_p: float, *, temperature: float = 1.0, threads: int | None = None
     ) -> list[SoftTopK] | SoftTopK:
-        """Return the fewest most probable classes that hold top_p together, proven; one result per query."""
+        """Return the fewest most probable classes that hold top_p together; one result per query.
+
+        The set is proven; its probabilities are within 1 %.
+        """
         batch, single = self._check(x)
         share, heat, workers = check_share(top_p, "top_p"), check_temperature(temperature), check_threads(threads)
         found = self._nuclei(batch, share, heat, workers)
@@ -188,32 +192,44 @@ class AdaptiveSoftmax:
         """Draw n classes for each x: from the k best, from a nucleus, or exactly from the softmax.
 
         x (d,) or (b, d); returns (n,) or (b, n).  The whole softmax is drawn from by rejection: a class in proportion
-        to its upper bound, kept with the chance that its true weight has of the bound.
+        to its upper bound, kept with the chance that its true weight has of the bound.  With a seed a query has the
+        same draws in any batch and order; copies of it in one call get draws of their own.
         """
         batch, single = self._check(x)
         count, heat, workers = check_count(n, "n"), check_temperature(temperature), check_threads(threads)
-        rng = np.random.default_rng(check_seed(seed))
+        streams = _streams(batch, check_seed(seed))
         if k is not None and top_p is not None:
             raise InputError("k and top_p are both given; draw from the k best or from a nucleus, not from both.")
         if k is not None:
             best = self.top_k(batch, k, temperature=heat, guarantee="deterministic", threads=workers)
-            found = [_choose(rng, *part, count) for part in zip(best.ids, best.probabilities, strict=True)]
+            parts = zip(streams, best.ids, best.probabilities, strict=True)
+            found = [_choose(rng, ids, chances, count) for rng, ids, chances in parts]
         elif top_p is not None:
             share = check_share(top_p, "top_p")
             nuclei = self._nuclei(batch, share, heat, workers)
-            found = [_choose(rng, part.ids, part.probabilities, count) for part in nuclei]
+            found = [
+                _choose(rng, part.ids, part.probabilities, count) for rng, part in zip(streams, nuclei, strict=True)
+            ]
         else:
             screened = self._screened(batch, "deterministic", workers)
-            found = [self._draw(one, count, 1.0 / heat, rng, workers) for one in screened]
+            found = [
+                self._draw(one, count, 1.0 / heat, rng, workers) for rng, one in zip(streams, screened, strict=True)
+            ]
         return found[0] if single else np.array(found)
 
-    def calibrate(self, queries: Any, *, threads: int | None = None) -> None:
+    def calibrate(self, queries: Any, *, delta: float = 0.05, threads: int | None = None) -> None:
         """Learn from held-out queries (m, d) how far scores in few bits really are, for guarantee="calibrated".
 
-        With m queries delta may be as small as 2 / (m + 1).
+        delta: the smallest that will be asked for; it takes m >= 2 / delta - 1 queries, 39 for 0.05.
         """
         batch, _ = self._check(queries)
         workers, screen = check_threads(threads), self._screen
+        wanted = fewest(len(screen.levels), check_part(delta, "delta"))
+        if len(batch) < wanted:
+            raise InputError(
+                f"there are {len(batch)} queries to calibrate with; a delta of {delta:g} takes at least {wanted}: "
+                "pass more, or a larger delta."
+            )
         ratios = np.empty((len(screen.levels), len(batch)))
         for column, query in enumerate(batch):
             exact = self._scan(query, workers)
@@ -239,18 +255,22 @@ class AdaptiveSoftmax:
         arrays, facts = stored.arrays, stored.parameters
         try:
             n, d = int(facts["n"]), int(facts["d"])
-            if arrays["weights"].shape != (n, d) or arrays["bias"].shape != (n,):
-                raise ValueError("the weights do not fit their size")
+            check_stored(arrays["weights"], "weights", (n, d), np.float32, np.float16, np.uint16)
+            check_stored(arrays["bias"], "bias", (n,), np.float32)
             screen = Screen.from_arrays(arrays, n, d)
             made._set(Rows(arrays["weights"]), arrays["bias"], int(facts["seed"]), screen)
             if "calibration" in arrays:
-                made._calibration = Calibration(np.asarray(arrays["calibration"]))
+                ratios = np.asarray(arrays["calibration"])
+                check_stored(ratios, "calibration", (len(screen.levels), ratios.size // len(screen.levels)), np.float64)
+                if ratios.size == 0:
+                    raise ValueError("calibration is empty")
+                made._calibration = Calibration(ratios)
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptIndexError(f"this is not a whole adaptive softmax ({error}); restore a copy.") from error
         return made
 
     def _check(self, x: Any) -> tuple[Doubles, bool]:
-        batch, single = check_queries(x, self.dim)
+        batch, single = check_queries(x, self.dim, owner="these weights have")
         return batch.astype(np.float64), single
 
     def _check_guarantee(self, guarantee: Any, delta: float) -> str:
@@ -288,30 +308,45 @@ class AdaptiveSoftmax:
     def _proven(self, one: tuple[Doubles, Scores | None], asked: _Asked, find: Find, factors: list[float]) -> _Answer:
         """Find by the coarsest level that does; by scoring every row where none does, or none is wanted."""
         query, scores = one
-        n, d, width = len(self), self.dim, self._rows.bytes_per_row
         spent = read = 0
-        for level, factor in zip(self._screen.levels if scores is not None else (), factors, strict=False):
-            if spent:
-                assert scores is not None
-                narrower = factor * self._screen.radii(level, query)
-                foreseen = self._bounds(query, scores.values, narrower, asked.inverse)
-                # The coarse values are more spread out than the true ones, which makes it look easier than it is.
-                if foreseen.hopeless(asked.k, asked.epsilon, foreseen.limit // 4):
-                    break
-                scores = self._screen.score(level, query[None], asked.threads)[0]
-            assert scores is not None
-            bounds = self._bounds(query, scores.values, factor * scores.radii, asked.inverse)
-            spent, read = spent + n * d, read + level.bytes_read
-            with contextlib.suppress(Unresolved):
-                rows, logits, log_z = find(bounds)
-                spent, read = spent + bounds.scored * d, read + bounds.scored * width
-                return _Answer(rows, logits, log_z, asked.guarantee, spent, read)
-            spent, read = spent + bounds.scored * d, read + bounds.scored * width
+        if scores is not None:
+            answer, spent, read = self._screen_through(query, scores, asked, find, factors)
+            if answer is not None:
+                return answer
         scanned = self._scan(query, asked.threads)
         bounds = self._bounds(query, scanned.values, scanned.radii, asked.inverse, bounded=False)
         rows, logits, log_z = find(bounds)
-        more = n + bounds.scored
-        return _Answer(rows, logits, log_z, "exact", spent + more * d, read + more * width)
+        more = len(self) + bounds.scored
+        return _Answer(rows, logits, log_z, "exact", spent + more * self.dim, read + more * self._rows.bytes_per_row)
+
+    def _screen_through(
+        self, query: Doubles, scores: Scores, asked: _Asked, find: Find, factors: list[float]
+    ) -> tuple[_Answer | None, int, int]:
+        """The answer of the coarsest level that has one, if any; what was multiplied, and read.
+
+        scores: of the coarsest level, which is there already.
+        """
+        spent = read = 0
+        for level, factor in zip(self._screen.levels, factors, strict=True):
+            if spent:
+                if self._is_hopeless(level, factor, query, scores, asked):
+                    break
+                scores = self._screen.score(level, query[None], asked.threads)[0]
+            bounds = self._bounds(query, scores.values, factor * scores.radii, asked.inverse)
+            found = None
+            with contextlib.suppress(Unresolved):
+                found = find(bounds)
+            spent += (len(self) + bounds.scored) * self.dim
+            read += level.bytes_read + bounds.scored * self._rows.bytes_per_row
+            if found is not None:
+                return _Answer(*found, asked.guarantee, spent, read), spent, read
+        return None, spent, read
+
+    def _is_hopeless(self, level: Level, factor: float, query: Doubles, scores: Scores, asked: _Asked) -> bool:
+        """Whether a finer level would leave too many rows as well, as far as the scores of a coarser one tell."""
+        foreseen = self._bounds(query, scores.values, factor * self._screen.radii(level, query), asked.inverse)
+        # The coarse values are more spread out than the true ones, which makes it look easier than it is.
+        return foreseen.hopeless(asked.k, asked.epsilon, foreseen.limit // 4)
 
     def _scan(self, query: Doubles, threads: int) -> Scores:
         """Scores of all rows in float32, with what that loses."""
@@ -387,6 +422,18 @@ class AdaptiveSoftmax:
 
 def _choose(rng: np.random.Generator, ids: Integers, probabilities: Doubles, count: int) -> Integers:
     return np.asarray(rng.choice(ids, size=count, p=probabilities / probabilities.sum()))
+
+
+def _streams(batch: Doubles, seed: int) -> list[np.random.Generator]:
+    """A generator for each query, named by the seed, what is in the query, and which of its copies it is."""
+    copies: Counter[int] = Counter()
+    found = []
+    for query in batch:
+        # Zero has two signs and is one number.
+        name = hash_bytes((query + 0.0).tobytes())
+        found.append(np.random.default_rng([seed, name, copies[name]]))
+        copies[name] += 1
+    return found
 
 
 def _name(query: Doubles) -> int:

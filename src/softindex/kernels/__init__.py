@@ -21,6 +21,7 @@ __all__ = [
     "screen",
     "screen_nibbles",
     "targets",
+    "widen",
 ]
 
 Engine = _native.Engine
@@ -35,6 +36,7 @@ screen = _native.screen
 screen_nibbles = _native.screen_nibbles
 rounding = _native.rounding
 targets = _native.targets
+widen = _native.widen
 
 
 def padded(d: int) -> int:

@@ -237,6 +237,7 @@ def screen_nibbles(
     threads: int,
     target: str = "",
 ) -> None: ...
+def widen(rows: NDArray[np.uint16], brain: bool, wide: NDArray[np.float32]) -> None: ...
 def double_dots(
     rows: NDArray[np.float32],
     which: NDArray[np.int64],

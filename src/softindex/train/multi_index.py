@@ -144,37 +144,44 @@ class BucketSoftmax(CodewordLaw):
     """As the law of the codewords, but among the classes of a bucket by the softmax of their vectors."""
 
     def _inside(self, bucket: Tensor, shares: Tensor) -> Tensor:
-        found = [
-            order[find_in_segments(log_shares_of(scores, pair, count), pair, count, shares.flatten()[at])]
-            for at, order, scores, pair, count in self._members(bucket)
-        ]
+        rows = torch.arange(len(bucket), device=bucket.device).repeat_interleave(bucket.shape[1])
+        flat, found = shares.flatten(), []
+        for at, members, scores, pair in self._members(rows, bucket.flatten()):
+            count = at.stop - at.start
+            log_p = scores - segment_logsumexp(scores, pair, count)[pair]
+            found.append(members[find_in_segments(log_p, pair, count, flat[at])])
         return torch.cat(found).view(bucket.shape)
 
     def log_q(self, ids: Tensor) -> Tensor:
         """Log-probabilities of classes (b, j)."""
         bucket = self.tables["bucket"][ids].long()
-        sums = torch.cat(
-            [segment_logsumexp(scores, pair, count) for _, _, scores, pair, count in self._members(bucket)]
-        )
-        scores = self._scores(torch.arange(len(ids), device=ids.device).repeat_interleave(ids.shape[1]), ids.flatten())
-        return self._log_codes(bucket) + self.log_mass.flatten()[bucket] + (scores - sums).view(ids.shape)
+        rows = torch.arange(len(ids), device=ids.device).repeat_interleave(ids.shape[1])
+        # Many classes may share a bucket: each is added up once.
+        keys, which = torch.unique(rows * self.codewords**2 + bucket.flatten(), return_inverse=True)
+        members = self._members(keys // self.codewords**2, keys % self.codewords**2)
+        sums = torch.cat([segment_logsumexp(scores, pair, at.stop - at.start) for at, _, scores, pair in members])
+        inside = (self._scores(rows, ids.flatten()) - sums[which]).view(ids.shape)
+        return self._log_codes(bucket) + self.log_mass.flatten()[bucket] + inside
 
     def _scores(self, rows: Tensor, ids: Tensor) -> Tensor:
-        scores = torch.einsum("jd,jd->j", self.queries[rows], self.tables["items"][ids]).double()
+        parts = []
+        step = max(1, BLOCK // self.queries.shape[1])
+        for begin in range(0, len(ids), step):
+            here = slice(begin, begin + step)
+            parts.append(torch.einsum("jd,jd->j", self.queries[rows[here]], self.tables["items"][ids[here]]).double())
+        scores = torch.cat(parts)
         return scores + self.tables["log_weight"][ids] if "log_weight" in self.tables else scores
 
-    def _members(self, bucket: Tensor) -> Iterator[tuple[slice, Tensor, Tensor, Tensor, int]]:
-        """For stretches of the buckets (b, j): which, their members, scores, the bucket of each member, how many."""
-        offsets, flat = self.tables["offsets"], bucket.flatten()
-        sizes = offsets[flat + 1] - offsets[flat]
-        most = max(1, BLOCK // self.queries.shape[1])
-        for begin, end in stretches(sizes, most):
+    def _members(self, rows: Tensor, bucket: Tensor) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
+        """For stretches of pairs (j,) of query and bucket: which pairs, members, their scores, and the pair of each."""
+        offsets = self.tables["offsets"]
+        sizes = offsets[bucket + 1] - offsets[bucket]
+        for begin, end in stretches(sizes, max(1, BLOCK // self.queries.shape[1])):
             here = sizes[begin:end]
-            pair = torch.repeat_interleave(torch.arange(end - begin, device=flat.device), here)
-            starts = offsets[flat[begin:end]] - (here.cumsum(0) - here)
-            members = self.tables["order"][torch.arange(len(pair), device=flat.device) + starts[pair]]
-            scores = self._scores((pair + begin) // bucket.shape[1], members)
-            yield slice(begin, end), members, scores, pair, end - begin
+            pair = torch.repeat_interleave(torch.arange(end - begin, device=bucket.device), here)
+            starts = offsets[bucket[begin:end]] - (here.cumsum(0) - here)
+            members = self.tables["order"][torch.arange(len(pair), device=bucket.device) + starts[pair]]
+            yield slice(begin, end), members, self._scores(rows[begin:end][pair], members), pair
 
 
 class ThreeSteps(CodewordLaw):
@@ -233,11 +240,6 @@ def segment_logsumexp(scores: Tensor, segment: Tensor, count: int) -> Tensor:
     top = top.scatter_reduce(-1, into, scores, "amax")
     sums = torch.zeros_like(top).scatter_add(-1, into, torch.exp(scores - top.gather(-1, into)))
     return torch.where(sums > 0, top + torch.log(sums), -torch.inf)
-
-
-def log_shares_of(scores: Tensor, segment: Tensor, count: int) -> Tensor:
-    """Scores made to sum to one, as exponentials, in each segment."""
-    return scores - segment_logsumexp(scores, segment, count)[segment]
 
 
 def find_in_segments(log_p: Tensor, segment: Tensor, count: int, shares: Tensor) -> Tensor:
