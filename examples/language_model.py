@@ -22,9 +22,9 @@ from comparing.runs import Trainee
 
 REFRESH = 200
 """Steps between looks of the sampler at the layer."""
-PUBLISHED = {"width": 200, "layers": 2, "dropout": 0.5, "batch": 32, "length": 35, "draws": 20, "rate": 2e-3}
-SMALL = PUBLISHED | {"width": 32, "layers": 1, "batch": 16, "dropout": 0.1, "rate": 1e-2}
-CLIP = 1.0
+PUBLISHED = {"width": 200, "layers": 2, "dropout": 0.5, "batch": 20, "length": 35, "draws": 20, "rate": 20.0}
+SMALL = PUBLISHED | {"width": 32, "layers": 1, "batch": 16, "dropout": 0.1, "rate": 5.0}
+CLIP = 0.25
 """Largest norm of a gradient."""
 
 
@@ -91,7 +91,8 @@ class Reader(Trainee):
         self.batch, self.length = settings["batch"], settings["length"]
         self.parts = [columns(part, self.batch) for part in parts]
         self.model = LanguageModel(words, settings["width"], settings["layers"], settings["dropout"])
-        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=settings["rate"])
+        # As such models are published. Adam moves rare words as far as frequent ones, and codebooks then serve noise.
+        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=settings["rate"])
         counts = np.bincount(parts[0][1:], minlength=words)
         self.objective = Objective(method, counts, settings["draws"], codewords)
         self.steps = -(-len(self.parts[0][0]) // self.length)
