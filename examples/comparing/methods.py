@@ -1,0 +1,76 @@
+"""The ways to train a large last layer that the examples compare, behind one interface."""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from softindex.train import MIDXSampler, SampledSoftmaxLoss, UniformSampler, UnigramSampler
+
+METHODS = {
+    "full": "full softmax",
+    "uniform": "uniform",
+    "unigram": "unigram",
+    "midx-pq": "MIDX, product codes",
+    "midx-rq": "MIDX, residual codes",
+    "midx-beyond": "MIDX, weighted",
+}
+"""The name of each method on the command line and in tables."""
+RECENT = 4096
+"""Queries kept to show the weighted index what it will be asked."""
+IGNORED = -100
+"""A target that does not count, as in torch."""
+
+
+def due(step, every):
+    """Whether the sampler looks at the layer before this step: often at first, when the layer changes most."""
+    return step % every == 0 or step & (step - 1) == 0
+
+
+class Objective(nn.Module):
+    """The loss of one method over a layer (n, d) of items, and the sampler behind it.
+
+    counts (n,): how often each item is a target in the training set.  The full softmax has no sampler.
+    """
+
+    def __init__(self, method, counts, draws, codewords):
+        super().__init__()
+        self.method = method
+        self.register_buffer("counts", torch.as_tensor(counts, dtype=torch.float32), persistent=False)
+        self.register_buffer("recent", torch.empty(0, 0))
+        self.sampled = None if method == "full" else _sampled_loss(method, len(counts), draws, codewords)
+
+    def forward(self, queries, targets, items, bias=None):
+        """The mean loss of queries (b, d) whose targets are (b,); those that are IGNORED do not count."""
+        if self.sampled is None:
+            return functional.cross_entropy(functional.linear(queries, items, bias), targets, ignore_index=IGNORED)
+        if self.method == "midx-beyond":
+            seen = queries.detach()[targets != IGNORED]
+            self.recent = torch.cat([seen, self.recent.reshape(-1, queries.shape[-1])])[:RECENT]
+        return self.sampled(queries, targets, items, bias=bias)
+
+    @torch.no_grad()
+    def refresh(self, items, bias=None):
+        """Tell the sampler what the layer is now; each method is told what its published form uses."""
+        if self.sampled is None:
+            return
+        given = {"bias": bias}
+        if self.method in ("unigram", "midx-beyond"):
+            given["frequencies"] = self.counts
+        if self.method == "midx-beyond" and len(self.recent):
+            given["queries"] = self.recent
+        self.sampled.sampler.refresh(items, **given)
+
+    def _load_from_state_dict(self, state, prefix, *rest):
+        self.recent = torch.empty_like(state[prefix + "recent"])
+        super()._load_from_state_dict(state, prefix, *rest)
+
+
+def _sampled_loss(method, items, draws, codewords):
+    makers = {
+        "uniform": lambda: UniformSampler(items),
+        "unigram": lambda: UnigramSampler(items),
+        "midx-pq": lambda: MIDXSampler(items, codewords=codewords, quantizer="pq", residual="uniform"),
+        "midx-rq": lambda: MIDXSampler(items, codewords=codewords, quantizer="rq", residual="uniform"),
+        "midx-beyond": lambda: MIDXSampler(items, codewords=codewords, quantizer="rq", residual="weighted"),
+    }
+    return SampledSoftmaxLoss(makers[method](), draws=draws, ignore_index=IGNORED)

@@ -1,0 +1,96 @@
+"""The results of all runs in a folder, as a table and a plot."""
+
+import json
+import statistics
+
+import numpy as np
+
+from comparing.methods import METHODS
+from softindex.evaluate.charts import Axis, Series, figure, plot
+from softindex.evaluate.output import write_output
+from softindex.evaluate.tables import Table, machine, place
+
+
+def read(task, folder):
+    """The finished runs of the task by method, in the order of METHODS."""
+    found = {method: [] for method in METHODS}
+    for path in sorted(folder.glob(f"{task.name}-*.json")):
+        run = json.loads(path.read_text(encoding="utf-8"))
+        if run["settings"] == task.settings:
+            found[run["method"]].append(run)
+    return {method: runs for method, runs in found.items() if runs}
+
+
+def table(task, folder):
+    """A row for each method: figures on the test set, and what the training took."""
+    columns = ["method", *(title for title, _ in task.metrics.values())]
+    rows = []
+    for method, runs in read(task, folder).items():
+        figures = [_spread([run["test"][name] for run in runs], form) for name, (_, form) in task.metrics.items()]
+        minutes = _spread([run["seconds"] / 60 for run in runs], ".1f")
+        step = _spread([1000 * run["seconds"] / run["steps"] for run in runs], ".1f")
+        epochs = "/".join(str(epochs) for epochs in sorted({run["epochs"] for run in runs}))
+        rows.append([METHODS[method], *figures, epochs, minutes, step])
+    return Table(task.title, [*columns, "epochs", "training, CPU minutes", "step, CPU ms"], rows)
+
+
+def publish(task, folder, page):
+    """Put the table and the plot between the marks of the task in a page; the plot is a file in figures/ beside it."""
+    runs = read(task, folder)
+    picture = page.parent / "figures" / f"{task.name}.svg"
+    picture.parent.mkdir(exist_ok=True)
+    write_output(picture, draw(task, runs))
+    several = max(len(found) for found in runs.values()) > 1
+    threads = sorted({run["threads"] for found in runs.values() for run in found})
+    body = [
+        "",
+        table(task, folder).markdown(),
+        "",
+        f"![{_caption(task)}](figures/{picture.name})",
+        "",
+        f"{_settings(task)} "
+        + ("The mean over the seeds ± their standard deviation. " if several else "One seed. ")
+        + "Times are processor time, the refreshing of the sampler included; measuring is not counted. "
+        + "These are a few epochs on a 2-core CPU: more of them would change the level of every row.",
+        "",
+        f"Machine: {machine()}; threads of torch: {', '.join(map(str, threads))}.",
+        "",
+    ]
+    place(page, task.name, "\n".join(body))
+
+
+def draw(task, runs):
+    """Two panels: the figure that chooses the epoch, on the validation set, by epoch and by processor time."""
+    title, _ = task.metrics[task.chosen_by]
+    series = {"epoch": [], "minutes of training": []}
+    for style, method in enumerate(METHODS):
+        if method not in runs:
+            continue
+        shared = min(len(run["history"]) for run in runs[method])
+        by_run = [[row[task.chosen_by] for row in run["history"][:shared]] for run in runs[method]]
+        y = np.mean(by_run, axis=0)
+        minutes = np.mean([[row["seconds"] / 60 for row in run["history"][:shared]] for run in runs[method]], axis=0)
+        notes = [f"{METHODS[method]}, epoch {epoch}: {value:.4g}" for epoch, value in enumerate(y, start=1)]
+        for name, x in (("epoch", np.arange(1.0, shared + 1)), ("minutes of training", minutes)):
+            series[name].append(Series(METHODS[method], x, y, style, joined=True, notes=notes))
+    panels = []
+    for name, lines in series.items():
+        x = Axis.around(name, np.concatenate([one.x for one in lines]), log=name != "epoch")
+        y = Axis.around(title, np.concatenate([one.y for one in lines]), log=task.lower_is_better)
+        panels.append((f"By {name}", plot(lines, x, y, title=_caption(task), text=f"By {name}.")))
+    labels = [(METHODS[method], style) for style, method in enumerate(METHODS) if method in runs]
+    return figure(panels, labels, title=_caption(task), text="One line for each method.")
+
+
+def _caption(task):
+    return f"{task.title}: {task.metrics[task.chosen_by][0]} on the validation set"
+
+
+def _settings(task):
+    return f"Settings: {', '.join(f'{name} {value:,}' for name, value in task.settings.items())}."
+
+
+def _spread(values, form):
+    """The mean, and the standard deviation where there are several."""
+    mean = f"{statistics.fmean(values):{form}}"
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):{form}}"

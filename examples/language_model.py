@@ -1,0 +1,167 @@
+"""Train a language model on WikiText-2 with the full softmax and with sampled ones, and compare their perplexities.
+
+    python examples/language_model.py --data wikitext-2 --epochs 2 --out runs/language-model
+
+The folder holds train.txt, valid.txt and test.txt, or the same with .gz.  Every line ends with <eos>; the vocabulary is
+that of train.txt, and other words are <unk>.  Without --data a small text is made up.  A run that is stopped goes on
+where it was when the command is given again, and results of several commands add up in one folder.
+"""
+
+import gzip
+import math
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from comparing.command import Task, compare, parser_of
+from comparing.methods import IGNORED, Objective, due
+from comparing.runs import Trainee
+
+REFRESH = 200
+"""Steps between looks of the sampler at the layer."""
+PUBLISHED = {"width": 200, "layers": 2, "dropout": 0.5, "batch": 20, "length": 35, "draws": 20, "rate": 20.0}
+SMALL = PUBLISHED | {"width": 32, "layers": 1, "batch": 16, "dropout": 0.1, "rate": 5.0}
+CLIP = 0.25
+"""Largest norm of a gradient."""
+
+
+def read(folder):
+    """Tokens of the three parts as ids (t,), and the size of the vocabulary."""
+    words = {part: _words(folder, part) for part in ("train", "valid", "test")}
+    known = {word: number for number, word in enumerate(dict.fromkeys([*words["train"], "<unk>"]))}
+    unknown = known["<unk>"]
+    return [np.array([known.get(word, unknown) for word in found]) for found in words.values()], len(known)
+
+
+def _words(folder, part):
+    plain = folder / f"{part}.txt"
+    packed = plain.with_name(f"{part}.txt.gz")
+    with gzip.open(packed, "rt", encoding="utf-8") if packed.exists() else plain.open(encoding="utf-8") as lines:
+        return [word for line in lines for word in (*line.split(), "<eos>")]
+
+
+def make_up(words=300, lengths=(24_000, 3_000, 3_000), followers=6):
+    """Text of a Markov chain: after each word come a few others, some much more often."""
+    rng = np.random.default_rng(0)
+    after = rng.zipf(1.3, (words, followers)) % words
+    chances = 1.0 / np.arange(1, followers + 1)
+    chosen = rng.choice(followers, sum(lengths), p=chances / chances.sum())
+    strays = rng.integers(words, size=sum(lengths))
+    chosen = np.where(rng.random(sum(lengths)) < 0.1, followers, chosen)
+    tokens = np.zeros(sum(lengths), np.int64)
+    for place in range(1, len(tokens)):
+        tokens[place] = strays[place] if chosen[place] == followers else after[tokens[place - 1], chosen[place]]
+    return np.split(tokens, np.cumsum(lengths)[:-1]), words
+
+
+def columns(tokens, batch):
+    """The text as (t, batch) inputs and targets, cut into equal columns; the last one is filled up with IGNORED."""
+    inputs, targets = tokens[:-1], tokens[1:]
+    rows = -(-len(inputs) // batch)
+    room = rows * batch - len(inputs)
+    inputs = np.concatenate([inputs, np.zeros(room, np.int64)])
+    targets = np.concatenate([targets, np.full(room, IGNORED)])
+    return tuple(torch.from_numpy(np.ascontiguousarray(part.reshape(batch, rows).T)) for part in (inputs, targets))
+
+
+class LanguageModel(nn.Module):
+    """An LSTM whose output layer is its table of words."""
+
+    def __init__(self, words, width, layers, dropout):
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        nn.init.uniform_(self.words.weight, -0.1, 0.1)
+        self.lstm = nn.LSTM(width, width, layers, dropout=dropout if layers > 1 else 0.0)
+        self.dropout = nn.Dropout(dropout)
+        self.bias = nn.Parameter(torch.zeros(words))
+
+    def forward(self, tokens, state):
+        """For tokens (t, b): queries (t * b, d) of the output layer, and the state after them."""
+        found, state = self.lstm(self.dropout(self.words(tokens)), state)
+        return self.dropout(found).flatten(0, 1), state
+
+
+class Reader(Trainee):
+    """A language model that reads its text in equal columns, from the top to the bottom, in every epoch."""
+
+    def __init__(self, parts, words, settings, method, codewords):
+        self.batch, self.length = settings["batch"], settings["length"]
+        self.parts = [columns(part, self.batch) for part in parts]
+        self.model = LanguageModel(words, settings["width"], settings["layers"], settings["dropout"])
+        # As such models are published. Adam moves rare words as far as frequent ones, and codebooks then serve noise.
+        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=settings["rate"])
+        counts = np.bincount(parts[0][1:], minlength=words)
+        self.objective = Objective(method, counts, settings["draws"], codewords)
+        self.steps = -(-len(self.parts[0][0]) // self.length)
+        self.state = None
+
+    def step(self, epoch, place):
+        """Read the next rows, with the state that the last ones left."""
+        self.model.train()
+        if place == 0:
+            self.state = None
+        if due(epoch * self.steps + place, REFRESH):
+            self.objective.refresh(self.model.words.weight, bias=self.model.bias)
+        inputs, targets = (part[place * self.length : (place + 1) * self.length] for part in self.parts[0])
+        queries, state = self.model(inputs, self.state)
+        self.state = tuple(part.detach() for part in state)
+        loss = self.objective(queries, targets.flatten(), self.model.words.weight, bias=self.model.bias)
+        self.optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+        self.optimiser.step()
+        return loss.item()
+
+    def validate(self):
+        """Perplexity per token under the full softmax."""
+        return self._measure(*self.parts[1])
+
+    def test(self):
+        """Perplexity per token under the full softmax."""
+        return self._measure(*self.parts[2])
+
+    @torch.no_grad()
+    def _measure(self, inputs, targets):
+        self.model.eval()
+        state, total = None, 0.0
+        for begin in range(0, len(inputs), self.length):
+            queries, state = self.model(inputs[begin : begin + self.length], state)
+            logits = functional.linear(queries, self.model.words.weight, self.model.bias)
+            wanted = targets[begin : begin + self.length].flatten()
+            total += functional.cross_entropy(logits, wanted, ignore_index=IGNORED, reduction="sum").item()
+        return {"perplexity": math.exp(total / (targets != IGNORED).sum().item())}
+
+    def carried(self):
+        """The state of the LSTM after the last step."""
+        return {} if self.state is None else {"hidden": self.state[0], "cell": self.state[1]}
+
+    def carry(self, tensors):
+        """Take up the state of the LSTM."""
+        self.state = (tensors["hidden"], tensors["cell"]) if tensors else None
+
+
+def main():
+    """Compare the methods."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--data", type=Path, help="folder of train.txt, valid.txt and test.txt")
+    options = parser.parse_args()
+    parts, words = make_up() if options.data is None else read(options.data)
+    settings = SMALL if options.data is None else PUBLISHED
+    codewords = 8 if options.data is None else 64
+    task = Task(
+        name="language-model",
+        title=f"Language modelling, {'a made-up text' if options.data is None else options.data.name}",
+        settings={"words": words, "tokens": len(parts[0]), **settings},
+        make=lambda method, seed: Reader(parts, words, settings, method, codewords),
+        metrics={"perplexity": ("perplexity", ".1f")},
+        chosen_by="perplexity",
+        lower_is_better=True,
+    )
+    compare(task, options, options.epochs or 2)
+
+
+if __name__ == "__main__":
+    main()
