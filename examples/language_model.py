@@ -17,8 +17,9 @@ from torch import nn
 from torch.nn import functional
 
 from comparing.command import Task, compare, parser_of
+from comparing.diagnosing import examine, publish, samplers
 from comparing.methods import IGNORED, Objective, due
-from comparing.runs import Trainee
+from comparing.runs import Run, Trainee
 
 REFRESH = 200
 """Steps between looks of the sampler at the layer."""
@@ -88,7 +89,7 @@ class Reader(Trainee):
     """A language model that reads its text in equal columns, from the top to the bottom, in every epoch."""
 
     def __init__(self, parts, words, settings, method, codewords):
-        self.batch, self.length = settings["batch"], settings["length"]
+        self.batch, self.length, self.codewords = settings["batch"], settings["length"], codewords
         self.parts = [columns(part, self.batch) for part in parts]
         self.model = LanguageModel(words, settings["width"], settings["layers"], settings["dropout"])
         # As such models are published. Adam moves rare words as far as frequent ones, and codebooks then serve noise.
@@ -134,6 +135,14 @@ class Reader(Trainee):
             total += functional.cross_entropy(logits, wanted, ignore_index=IGNORED, reduction="sum").item()
         return {"perplexity": math.exp(total / (targets != IGNORED).sum().item())}
 
+    @torch.no_grad()
+    def queries(self, part, count):
+        """About so many queries (m, d) of a part of the text and their targets, as they are in evaluation."""
+        self.model.eval()
+        rows = -(-count // self.batch)
+        inputs, targets = (one[:rows] for one in self.parts[part])
+        return self.model(inputs, None)[0], targets.flatten()
+
     def carried(self):
         """The state of the LSTM after the last step."""
         return {} if self.state is None else {"hidden": self.state[0], "cell": self.state[1]}
@@ -143,10 +152,26 @@ class Reader(Trainee):
         self.state = (tensors["hidden"], tensors["cell"]) if tensors else None
 
 
+@torch.no_grad()
+def examine_samplers(task, folder, count=256):
+    """Diagnose every sampler on the validation text, with the weights of the full softmax that were best on it."""
+    reader, at = Run(task, "full", 0, folder).begin()
+    if not at.best:
+        raise SystemExit(f"{folder} has no epoch of the full softmax yet; train it with --methods full first.")
+    reader.model.load_state_dict(at.best)
+    seen, asked = (reader.queries(part, count * 4) for part in (0, 1))
+    chosen = torch.randperm(len(asked[0]), generator=torch.Generator().manual_seed(0))[:count]
+    queries, positives = (part[chosen] for part in asked)
+    items, bias = reader.model.words.weight, reader.model.bias
+    found = samplers(items, reader.objective.counts, seen[0], bias, reader.codewords)
+    return examine(found, queries, items, bias, positives)
+
+
 def main():
     """Compare the methods."""
     parser = parser_of(__doc__)
     parser.add_argument("--data", type=Path, help="folder of train.txt, valid.txt and test.txt")
+    parser.add_argument("--diagnose", action="store_true", help="look at all samplers with the model of --methods full")
     options = parser.parse_args()
     parts, words = make_up() if options.data is None else read(options.data)
     settings = SMALL if options.data is None else PUBLISHED
@@ -160,7 +185,10 @@ def main():
         chosen_by="perplexity",
         lower_is_better=True,
     )
-    compare(task, options, options.epochs or 2)
+    if options.diagnose:
+        publish(examine_samplers(task, options.out), options.page)
+    else:
+        compare(task, options, options.epochs or 2)
 
 
 if __name__ == "__main__":

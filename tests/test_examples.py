@@ -143,3 +143,13 @@ def test_a_kept_back_item_is_ranked_among_those_not_taken():
     assert set(learner.test().values()) == {1.0}
     assert learner.inputs[0].tolist()[-2:] == [0, 1]
     assert learner.targets[0].tolist()[-2:] == [1, 2]
+
+
+def test_samplers_are_examined_on_the_trained_model(tmp_path):
+    arguments = ("language_model.py", "--methods", "full", "--epochs", "1", "--threads", "1")
+    run_example(*arguments, folder=tmp_path)
+    printed = run_example(*arguments, "--diagnose", "--page", "page.md", folder=tmp_path)
+    distance = {row.split("|")[1].strip(): float(row.split("|")[2]) for row in printed.splitlines()[4:]}
+    assert distance["MIDX, weighted"] < distance["MIDX, residual codes"] < distance["uniform"]
+    assert distance["two-level, sd-2ls"] < distance["uniform"]
+    assert "figures/samplers.svg" in (tmp_path / "page.md").read_text(encoding="utf-8")

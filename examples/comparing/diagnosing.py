@@ -4,6 +4,8 @@ import numpy as np
 import torch
 
 from softindex.evaluate.charts import Axis, Series, figure, plot
+from softindex.evaluate.output import write_output
+from softindex.evaluate.tables import Table, place
 from softindex.train import (
     LSHSampler,
     MIDXSampler,
@@ -68,7 +70,7 @@ def examine(found, queries, items, bias, positives):
     return result
 
 
-def rows(diagnoses):
+def _rows(diagnoses):
     """The columns of a table and its rows, a row a sampler."""
     columns = ["sampler", "KL(softmax ‖ q)", "effective draws", "gradient bias", "gradient RMSE"]
     return columns, [
@@ -78,7 +80,7 @@ def rows(diagnoses):
     ]
 
 
-def draw(diagnoses, title):
+def _draw(diagnoses, title):
     """Bias and error of the gradient by the number of draws, a line a sampler."""
     x = np.array(DRAWS, float)
     panels = []
@@ -95,3 +97,17 @@ def draw(diagnoses, title):
         down = Axis.around("gradient", np.concatenate([one.y for one in lines]), log=False)
         panels.append((caption, plot(lines, across, down, title=title, text=f"{caption} by the number of draws.")))
     return figure(panels, list(zip(PLOTTED, range(len(PLOTTED)), strict=True)), title=title, text="A line a sampler.")
+
+
+def publish(diagnoses, page):
+    """Print the table of all samplers, and put it with a plot into the page."""
+    columns, rows = _rows(diagnoses)
+    queries = next(iter(diagnoses.values())).queries
+    title = f"Samplers on {queries} queries of the validation text, gradients with {SHOWN} draws"
+    found = Table(title, columns, rows).markdown()
+    print(found)
+    if page is not None:
+        picture = page.parent / "figures" / "samplers.svg"
+        picture.parent.mkdir(exist_ok=True)
+        write_output(picture, _draw(diagnoses, "The gradient with each sampler"))
+        place(page, "samplers", f"\n{found}\n\n![The gradient with each sampler](figures/samplers.svg)\n")

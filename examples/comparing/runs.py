@@ -83,7 +83,9 @@ class Run:
 
     def train(self, epochs, report=None):
         """Train from where the run stopped up to so many epochs, and write the results."""
-        trainee, at = self._begin()
+        trainee, at = self.begin()
+        if at.epoch or at.place:
+            print(f"{self.name}: goes on at epoch {at.epoch + 1}, step {at.place + 1}", flush=True)
         saved = time.monotonic()
         while at.epoch < epochs:
             while at.place < trainee.steps:
@@ -102,7 +104,8 @@ class Run:
         trainee.model.load_state_dict(at.best)
         self._write(trainee, at)
 
-    def _begin(self):
+    def begin(self):
+        """The trainee where the run stopped, or as new, and how far it is."""
         torch.manual_seed(self.seed)
         trainee, at = self.task.make(self.method, self.seed), Progress()
         if self.checkpoint.exists():
@@ -113,7 +116,6 @@ class Run:
             trainee.carry(state["carried"])
             torch.set_rng_state(state["random"])
             at = Progress(**state["progress"])
-            print(f"{self.name}: goes on at epoch {at.epoch + 1}, step {at.place + 1}", flush=True)
         return trainee, at
 
     def _check(self, settings, path):
