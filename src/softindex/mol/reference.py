@@ -25,7 +25,7 @@ def logits(form: Form, queries: NDArray[Any], items: NDArray[Any]) -> Doubles:
     Pair (p, r) of a query's component p and an item's component r is number p * P_x + r.
     """
     dots = np.einsum("bpd,nrd->bnpr", np.asarray(queries, np.float64), np.asarray(items, np.float64))
-    return dots.reshape(len(queries), len(items), form.pairs) / form.temperature
+    return np.asarray(dots.reshape(len(queries), len(items), form.pairs) / form.temperature)
 
 
 def gate_weights(
@@ -36,7 +36,7 @@ def gate_weights(
         b, n, _ = pair_logits.shape
         parts = pair_logits.reshape(b, n, form.query_components, form.item_components)
         best = parts.argmax(axis=3)[..., None] == np.arange(form.item_components)
-        return best.reshape(pair_logits.shape) / form.query_components
+        return np.asarray(best.reshape(pair_logits.shape) / form.query_components)
     w = form.gate
     hidden = silu(pair_logits @ w.first.T.astype(np.float64) + w.first_bias)
     z = hidden @ w.second.T.astype(np.float64) + w.second_bias

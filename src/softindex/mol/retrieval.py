@@ -126,7 +126,7 @@ def two_pass(engine: Engine, batch: Batch, plan: Plan) -> Found:
         outside = np.where(alive, -np.inf, largest).max(axis=1) + batch.single.logit
         candidates = [np.flatnonzero(alive[row]) for row in rows.tolist()]
         settled = _score(engine, batch.take(rows), candidates, outside[rows], plan)
-        settled.scored[:] += known
+        settled.scored[:] += known[rows]
         found.put(rows, settled)
     return found
 
@@ -173,11 +173,11 @@ def _approximate(engine: Engine, batch: Batch, plan: Plan) -> Found:
         largest, lists = engine.largest(batch, min(plan.per_pair, engine.n), plan.threads)
         if lists is not None:
             for mine, listed in zip(parts, lists, strict=True):
-                mine.append(listed[listed >= 0])
+                mine.append(listed[listed >= 0].ravel())
     candidates = [np.unique(np.concatenate(mine)) for mine in parts]
     if largest is not None:
-        for row, mine in zip(largest, candidates, strict=True):
-            row[mine] = -np.inf
+        for row, chosen in zip(largest, candidates, strict=True):
+            row[chosen] = -np.inf
         outside = largest.max(axis=1) + batch.single.logit
     everything = np.array([len(mine) for mine in candidates]) == batch.left
     return _score(engine, batch, candidates, np.where(everything, -np.inf, outside), plan)

@@ -24,7 +24,8 @@ def mutual_information_loss(weights: Tensor) -> Tensor:
     """
     flat = weights.reshape(-1, weights.shape[-1])
     mean = flat.mean(dim=0)
-    return torch.special.entr(flat).sum(dim=1).mean() - torch.special.entr(mean).sum()
+    loss: Tensor = torch.special.entr(flat).sum(dim=1).mean() - torch.special.entr(mean).sum()
+    return loss
 
 
 class MixtureOfLogits(nn.Module):
@@ -121,8 +122,8 @@ class MixtureOfLogits(nn.Module):
         """Scores (b, m) of components, and the weights where they are wanted; items with or without a batch axis."""
         if items.dim() == 3:
             # Shared items: one product of matrices for the whole batch.
-            dots = (queries.flatten(0, 1) @ items.flatten(0, 1).T).unflatten(0, queries.shape[:2])
-            dots = dots.unflatten(-1, items.shape[:2]).transpose(1, 2)
+            dots = queries.flatten(0, 1) @ items.flatten(0, 1).T
+            dots = dots.reshape(*queries.shape[:2], *items.shape[:2]).transpose(1, 2)
         else:
             dots = torch.einsum("bpd,bmrd->bmpr", queries, items)
         logits = dots.flatten(-2) / self.temperature
@@ -139,15 +140,14 @@ class MixtureOfLogits(nn.Module):
     def form(self) -> Form:
         """What a catalogue needs of it, without torch."""
         second = _arrays(self.logit_gate)
-        query_gate: tuple[Any, ...] = (None,) * 4 if self.query_gate is None else _arrays(self.query_gate)
         users = None if self.user_table is None else _array(self.user_table.weight)
         query = QueryWeights(
             _array(self.query_hidden.weight),
             _array(self.query_hidden.bias),
             _array(self.query_out.weight),
             _array(self.query_out.bias),
-            *query_gate,
-            users,
+            **({} if self.query_gate is None else _named_gate(self.query_gate)),
+            users=users,
         )
         return Form(
             self.query_components,
@@ -234,6 +234,11 @@ def _two_layers(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
 
 def _array(tensor: Any) -> Any:
     return tensor.detach().to("cpu", torch.float32).numpy().astype(np.float32)
+
+
+def _named_gate(layers: nn.Sequential) -> dict[str, Any]:
+    names = ("gate_first", "gate_first_bias", "gate_second", "gate_second_bias")
+    return dict(zip(names, _arrays(layers), strict=True))
 
 
 def _arrays(layers: nn.Sequential) -> tuple[Any, ...]:
