@@ -195,12 +195,12 @@ class BoundMixture {
     finish(all, keep, positions.data(), scores.data());
   }
 
-  // The items whose mean component has the largest product with a query (b, d).
+  // The items whose mean component has the largest product with a query (b, d): positions (b, keep), increasing.
   void best_average(In<float, 2> queries, In<int64_t, 1> offsets, In<int64_t, 1> excluded, int64_t threads,
-                    Out<int64_t, 2> positions, Out<float, 2> scores) const {
+                    Out<int64_t, 2> positions) const {
     const int64_t b = queries.shape(0), keep = positions.shape(1), d = single_.mixture.d;
     const int64_t tile = kernels_.mixture_tile();
-    expect(fits(queries, b, d) && keep >= 1 && fits(positions, b, keep) && fits(scores, b, keep), unfit);
+    expect(fits(queries, b, d) && keep >= 1 && fits(positions, b, keep), unfit);
     const Exclusions out = {offsets, excluded};
     out.check(b, n_);
     nb::gil_scoped_release release;
@@ -216,7 +216,7 @@ class BoundMixture {
         mine[q].offer(kernels_, scratch.work.data() + q * tile, count, first);
       }
     });
-    finish(all, keep, positions.data(), scores.data());
+    finish(all, keep, positions.data(), nullptr);
   }
 
   // largest (b, n): the largest logit of each item, -infinity where it is excluded. listed (b, pairs, keep): the items
@@ -398,7 +398,7 @@ void bind_learned(nb::module_& m) {
       .def("best", &BoundMixture::best, "queries"_a, "gates"_a.none(), "offsets"_a, "excluded"_a, "threads"_a,
            "positions"_a, "scores"_a)
       .def("best_average", &BoundMixture::best_average, "queries"_a, "offsets"_a, "excluded"_a, "threads"_a,
-           "positions"_a, "scores"_a)
+           "positions"_a)
       .def("largest", &BoundMixture::largest, "queries"_a, "offsets"_a, "excluded"_a, "threads"_a, "largest"_a,
            "listed"_a.none())
       .def("score_listed", &BoundMixture::score_listed, "queries"_a, "gates"_a.none(), "offsets"_a, "positions"_a,

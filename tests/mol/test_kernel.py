@@ -7,7 +7,7 @@ from made_similarities import gate, unit
 from softindex.kernels import NativeMixture, targets
 from softindex.mol import Form
 from softindex.mol.reference import logits, scores
-from softindex.mol.rounding import DOUBLE, SINGLE, Sizes, bound_errors
+from softindex.mol.rounding import DOUBLE, SINGLE, Sizes, bound_errors, hidden_sizes, pair_products
 
 SHAPES = [
     (1, 1, 1, 1, 1),
@@ -53,6 +53,7 @@ def bounds(form, queries, items, query_gates, item_gates, unit_):
         lengths,
         None if query_gates is None else np.abs(query_gates).astype(np.float64),
         None if item_gates is None else np.abs(item_gates).max(axis=0).astype(np.float64),
+        hidden_sizes(form, pair_products(form), queries.astype(np.float64), lengths),
     )
     return bound_errors(form, sizes, unit_)
 
@@ -140,7 +141,7 @@ def test_ties_go_to_the_first_positions_and_excluded_items_are_not_seen():
         np.testing.assert_array_equal(positions, np.tile(np.arange(10), (5, 1)))
     native.best(scaled(form, queries), None, np.array([0, 2]), np.array([0, 3]), 2, positions, best)
     np.testing.assert_array_equal(positions[0], [1, 2, 4, 5, 6, 7, 8, 9, 10, 11])
-    native.best_average(queries[:, 0].copy(), np.array([0, 2]), np.array([0, 3]), 2, positions, best)
+    native.best_average(queries[:, 0].copy(), np.array([0, 2]), np.array([0, 3]), 2, positions)
     np.testing.assert_array_equal(positions[0], [1, 2, 4, 5, 6, 7, 8, 9, 10, 11])
     native.best(scaled(form, queries), None, np.array([0, 495]), np.arange(495), 2, positions, best)
     assert (positions[:, 5:] == -1).all()

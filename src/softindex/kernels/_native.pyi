@@ -285,7 +285,6 @@ class Mixture:
         excluded: NDArray[np.int64],
         threads: int,
         positions: NDArray[np.int64],
-        scores: NDArray[np.float32],
     ) -> None: ...
     def largest(
         self,

@@ -12,7 +12,7 @@ from softindex.errors import InputError
 from softindex.kernels import NativeMixture, preferred_target
 from softindex.mol.form import Form
 from softindex.mol.queries import QuerySide
-from softindex.mol.rounding import DOUBLE, SINGLE, Errors, Sizes, bound_errors
+from softindex.mol.rounding import DOUBLE, SINGLE, Errors, Sizes, bound_errors, hidden_sizes, pair_products
 from softindex.records import Doubles, Floats, Integers
 
 __all__ = ["Batch", "Engine", "Lists"]
@@ -70,7 +70,7 @@ class Batch:
 class Engine:
     """Scores of the items of a catalogue; the items are read where they are."""
 
-    __slots__ = ("_averages", "_components", "_gate_sizes", "_gates", "_native", "form", "lengths")
+    __slots__ = ("_averages", "_components", "_gate_sizes", "_gates", "_native", "_products", "form", "lengths")
 
     def __init__(
         self, form: Form, components: Floats, gates: Floats | None, averages: Floats, sizes: tuple[Doubles, Doubles]
@@ -89,6 +89,7 @@ class Engine:
         )
         self.form, self._components, self._gates, self._averages = form, components, gates, averages
         self.lengths, self._gate_sizes = sizes
+        self._products = pair_products(form)
 
     @property
     def n(self) -> int:
@@ -100,12 +101,13 @@ class Engine:
         b = len(side.components)
         left = np.broadcast_to(self.n - np.diff(excluded.offsets), b)
         gated = side.gates is not None
-        lengths = np.sqrt(np.einsum("bpd,bpd->bp", side.components, side.components, dtype=np.float64))
+        wide = side.components.astype(np.float64)
         sizes = Sizes(
-            lengths * (1 + 1e-12),
+            np.sqrt(np.einsum("bpd,bpd->bp", wide, wide)) * (1 + 1e-12),
             self.lengths,
             np.abs(side.gates.astype(np.float64)) if side.gates is not None else None,
             self._gate_sizes if gated else None,
+            hidden_sizes(self.form, self._products, wide, self.lengths),
         )
         single, double = (bound_errors(self.form, sizes, unit) for unit in (SINGLE, DOUBLE))
         if not (single.ceiling < 1e30).all() or not np.isfinite(single.score).all():
@@ -120,11 +122,14 @@ class Engine:
         return positions, scores
 
     def best_average(self, batch: Batch, keep: int, threads: int) -> list[Integers]:
-        """The items whose mean component is nearest to the sum of the query's, at most `keep` for each query."""
-        positions, scores = np.empty((len(batch), keep), np.int64), np.empty((len(batch), keep), np.float32)
+        """The items whose mean component has the largest product with the sum of the query's, at most `keep` a query.
+
+        In the order of their positions.
+        """
+        positions = np.empty((len(batch), keep), np.int64)
         summed = np.ascontiguousarray(batch.side.components.sum(axis=1))
         out = batch.excluded
-        self._native.best_average(summed, out.offsets, out.positions, threads, positions, scores)
+        self._native.best_average(summed, out.offsets, out.positions, threads, positions)
         return [row[:count] for row, count in zip(positions, np.minimum(batch.left, keep).tolist(), strict=True)]
 
     def largest(self, batch: Batch, keep: int, threads: int) -> tuple[Floats, Integers | None]:

@@ -174,7 +174,7 @@ def _approximate(engine: Engine, batch: Batch, plan: Plan) -> Found:
         if lists is not None:
             for mine, listed in zip(parts, lists, strict=True):
                 mine.append(listed[listed >= 0].ravel())
-    candidates = [np.unique(np.concatenate(mine)) for mine in parts]
+    candidates = [mine[0] if len(mine) == 1 and largest is None else np.unique(np.concatenate(mine)) for mine in parts]
     if largest is not None:
         for row, chosen in zip(largest, candidates, strict=True):
             row[chosen] = -np.inf

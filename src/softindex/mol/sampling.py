@@ -99,7 +99,7 @@ def draw_among(
     drawn = _room(len(batch), n)
     for q in range(len(batch)):
         one = batch.take(np.array([q]))
-        listed = np.sort(engine.best_average(one, candidates, threads)[0])
+        listed = engine.best_average(one, candidates, threads)[0]
         scores = engine.score(one, Lists.of([listed]), threads)[0].astype(np.float64)
         chosen = _choose(_running_weights(scores, temperature), n, rng)
         largest = engine.largest(one, 0, threads)[0][0].astype(np.float64)
