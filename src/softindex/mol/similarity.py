@@ -23,9 +23,12 @@ def mutual_information_loss(weights: Tensor) -> Tensor:
     query and item small, so that they choose.  Added to the training loss with a weight of 0.001.
     """
     flat = weights.reshape(-1, weights.shape[-1])
-    mean = flat.mean(dim=0)
-    loss: Tensor = torch.special.entr(flat).sum(dim=1).mean() - torch.special.entr(mean).sum()
-    return loss
+    return _entropy(flat).mean() - _entropy(flat.mean(dim=0))
+
+
+def _entropy(weights: Tensor) -> Tensor:
+    # The logarithm of a weight of zero has no gradient; that of the least float does, and is multiplied by zero.
+    return -(weights * weights.clamp(min=torch.finfo(weights.dtype).tiny).log()).sum(dim=-1)
 
 
 class MixtureOfLogits(nn.Module):
@@ -85,7 +88,7 @@ class MixtureOfLogits(nn.Module):
     ) -> Any:
         """Return scores (b, m) of queries (b, D) with items (m, D), shared by all, or (b, m, D), of each query.
 
-        with_weights: also the weights pi (b, m, P), for `mutual_information_loss`.
+        with_weights: also the weights pi (b, m, P), before dropout, for `mutual_information_loss`.
         """
         components, query_gates = self.encode_queries(queries, users)
         item_components, item_gates = self.encode_items(items)
@@ -131,10 +134,11 @@ class MixtureOfLogits(nn.Module):
         if query_gates is not None and item_gates is not None:
             z = z + query_gates.unsqueeze(1) * item_gates
         weights = torch.softmax(functional.silu(z), dim=-1)
+        used = weights
         if self.training and self.weight_dropout.p > 0:
             dropped = self.weight_dropout(weights)
-            weights = dropped / dropped.sum(dim=-1, keepdim=True).clamp(min=1e-6)
-        scores = (weights * logits).sum(dim=-1)
+            used = dropped / dropped.sum(dim=-1, keepdim=True).clamp(min=1e-6)
+        scores = (used * logits).sum(dim=-1)
         return (scores, weights) if with_weights else scores
 
     def form(self) -> Form:
