@@ -260,12 +260,31 @@ class BoundMixture {
     check_queries(queries, gates);
     check_lists(queries.shape(0), offsets, positions, scores.shape(0));
     nb::gil_scoped_release release;
-    const std::vector<float> packed = pack_queries<float>(queries);
-    const int64_t tile = kernels_.mixture_tile();
-    over_lists(offsets, tile, threads, single_.mixture, [&](int64_t q, int64_t begin, int64_t count, auto& scratch) {
-      gather(positions.data() + begin, 0, count, scratch);
-      score(packed, gates, q, scratch);
-      std::copy_n(scratch.scores.data(), count, scores.data() + begin);
+    score_lists(pack_queries<float>(queries), gates, offsets, positions, threads, scores.data());
+  }
+
+  // The best of the listed items, whose positions increase: positions and scores (b, keep) as those of `best`.
+  void best_listed(In<float, 3> queries, std::optional<In<float, 2>> gates, In<int64_t, 1> offsets,
+                   In<int64_t, 1> listed, int64_t threads, Out<int64_t, 2> positions, Out<float, 2> scores) const {
+    const int64_t b = queries.shape(0), keep = positions.shape(1), tile = kernels_.mixture_tile();
+    check_queries(queries, gates);
+    check_lists(b, offsets, listed, listed.shape(0));
+    expect(keep >= 1 && fits(positions, b, keep) && fits(scores, b, keep), unfit);
+    nb::gil_scoped_release release;
+    std::vector<float> all(listed.shape(0) + tile);  // a tile more, as selections read whole ones
+    score_lists(pack_queries<float>(queries), gates, offsets, listed, threads, all.data());
+    parallel(b, threads, [&](const auto& next) {
+      for (int64_t q = next(); q >= 0; q = next()) {
+        const int64_t begin = offsets.data()[q], count = offsets.data()[q + 1] - begin;
+        std::vector<Selection> mine(1, Selection(keep));
+        for (int64_t first = 0; first < count; first += tile)
+          mine[0].offer(kernels_, all.data() + begin + first, std::min(tile, count - first), first);
+        finish(mine, keep, positions.data() + q * keep, scores.data() + q * keep);
+        for (int64_t i = 0; i < keep; ++i) {
+          int64_t& at = positions.data()[q * keep + i];
+          if (at >= 0) at = listed.data()[begin + at];
+        }
+      }
     });
   }
 
@@ -330,6 +349,16 @@ class BoundMixture {
              Scratch<float>& scratch) const {
     kernels_.mixture_scores(single_.mixture, query(packed, q), gates ? gates->data() + q * pairs_ : nullptr,
                             scratch.columns.data(), scratch.gates.data(), scratch.work.data(), scratch.scores.data());
+  }
+
+  void score_lists(const std::vector<float>& packed, const std::optional<In<float, 2>>& gates,
+                   const In<int64_t, 1>& offsets, const In<int64_t, 1>& listed, int64_t threads, float* to) const {
+    const int64_t tile = kernels_.mixture_tile();
+    over_lists(offsets, tile, threads, single_.mixture, [&](int64_t q, int64_t begin, int64_t count, auto& scratch) {
+      gather(listed.data() + begin, 0, count, scratch);
+      score(packed, gates, q, scratch);
+      std::copy_n(scratch.scores.data(), count, to + begin);
+    });
   }
 
   // work(first item, count, scratch, selections of this thread) for every tile of items; the selections are merged.
@@ -403,6 +432,8 @@ void bind_learned(nb::module_& m) {
            "listed"_a.none())
       .def("score_listed", &BoundMixture::score_listed, "queries"_a, "gates"_a.none(), "offsets"_a, "positions"_a,
            "threads"_a, "scores"_a)
+      .def("best_listed", &BoundMixture::best_listed, "queries"_a, "gates"_a.none(), "offsets"_a, "listed"_a,
+           "threads"_a, "positions"_a, "scores"_a)
       .def("score_precisely", &BoundMixture::score_precisely, "queries"_a, "gates"_a.none(), "offsets"_a,
            "positions"_a, "threads"_a, "scores"_a);
 }

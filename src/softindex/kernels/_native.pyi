@@ -304,6 +304,16 @@ class Mixture:
         threads: int,
         scores: NDArray[np.float32],
     ) -> None: ...
+    def best_listed(
+        self,
+        queries: NDArray[np.float32],
+        gates: NDArray[np.float32] | None,
+        offsets: NDArray[np.int64],
+        listed: NDArray[np.int64],
+        threads: int,
+        positions: NDArray[np.int64],
+        scores: NDArray[np.float32],
+    ) -> None: ...
     def score_precisely(
         self,
         queries: NDArray[np.float64],

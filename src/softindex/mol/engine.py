@@ -33,6 +33,18 @@ class Lists:
         joined = np.concatenate(parts) if parts else np.empty(0, np.int64)
         return cls(offsets, np.ascontiguousarray(joined, np.int64))
 
+    @property
+    def counts(self) -> Integers:
+        """(b,) how many each query has."""
+        return np.diff(self.offsets)
+
+    def take(self, rows: Integers) -> Lists:
+        """The lists of some queries."""
+        if len(rows) == len(self.offsets) - 1:
+            return self
+        parts = self.split(self.positions)
+        return Lists.of([parts[row] for row in rows.tolist()])
+
     def split(self, values: NDArray[Any]) -> list[NDArray[Any]]:
         """What belongs to each query of values (total,)."""
         return np.split(values, self.offsets[1:-1])
@@ -142,6 +154,14 @@ class Engine:
         out = batch.excluded
         self._native.largest(self._scaled(batch), out.offsets, out.positions, threads, found, listed)
         return found, listed
+
+    def best_listed(self, batch: Batch, lists: Lists, keep: int, threads: int) -> tuple[Integers, Floats]:
+        """The same of the listed items of each query only, whose positions must increase."""
+        positions, scores = np.empty((len(batch), keep), np.int64), np.empty((len(batch), keep), np.float32)
+        self._native.best_listed(
+            self._scaled(batch), batch.side.gates, lists.offsets, lists.positions, threads, positions, scores
+        )
+        return positions, scores
 
     def score(self, batch: Batch, lists: Lists, threads: int) -> list[Floats]:
         """Scores of the listed items of each query, within batch.single.score."""

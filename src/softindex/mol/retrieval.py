@@ -7,6 +7,7 @@ that was left out can, it is among the true k best.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -30,6 +31,10 @@ GROUP_VALUES = 1 << 25
 GROUP = 64
 """Queries that take turns with one tile of items: they stay in the cache."""
 GROWTH = 4
+
+
+Best = Callable[[Integers, Batch, int], tuple[Integers, Floats]]
+"""best(rows, their queries, keep): positions and scores (b, keep), best first; -1 and -inf where there are fewer."""
 
 
 class Plan(NamedTuple):
@@ -88,25 +93,12 @@ def retrieve(engine: Engine, batch: Batch, plan: Plan) -> Found:
 
 
 def brute_force(engine: Engine, batch: Batch, plan: Plan) -> Found:
-    """Score every item; where rounding leaves a doubt about the k-th, keep more of them and look again."""
-    found = Found.empty(len(batch), plan.k)
-    rows, keep = np.arange(len(batch)), SPARE * plan.k + 64
-    while len(rows):
-        part = batch.take(rows)
-        room = min(keep, int(part.left.max()))
-        positions, scores = engine.best(part, room, plan.threads)
-        held = np.minimum(part.left, room)
-        _check_finite(positions, held)
-        # Of the items that were not kept none was scored higher than the last one kept.
-        outside = np.where(held < part.left, scores[:, -1] + part.single.score, -np.inf)
-        lists = [row[:count] for row, count in zip(positions, held.tolist(), strict=True)]
-        values = [row[:count] for row, count in zip(scores, held.tolist(), strict=True)]
-        settled = _settle(engine, part, lists, values, outside, plan, certain=True)
-        settled.scored[:] = part.left
-        found.put(rows, settled)
-        rows = rows[~settled.proven.all(axis=1)]
-        keep *= GROWTH
-    return found
+    """Score every item."""
+
+    def best(rows: Integers, part: Batch, keep: int) -> tuple[Integers, Floats]:
+        return engine.best(part, keep, plan.threads)
+
+    return _best(engine, batch, best, batch.left, np.full(len(batch), -np.inf), plan)
 
 
 def two_pass(engine: Engine, batch: Batch, plan: Plan) -> Found:
@@ -199,57 +191,61 @@ def _floor(engine: Engine, batch: Batch, plan: Plan) -> tuple[Doubles, Integers]
 
 def _score(engine: Engine, batch: Batch, candidates: list[Integers], outside: Doubles, plan: Plan) -> Found:
     """The k best of some candidates, in increasing order of positions; no other item scores more than `outside`."""
-    values = engine.score(batch, Lists.of(candidates), plan.threads)
-    lists, sorted_values = [], []
-    for mine, scores in zip(candidates, values, strict=True):
-        if np.isnan(scores).any():
-            raise _overflow()
-        order = np.argsort(-scores, kind="stable")
-        lists.append(mine[order])
-        sorted_values.append(scores[order])
-    return _settle(engine, batch, lists, sorted_values, outside, plan)
+    lists = Lists.of(candidates)
+
+    def best(rows: Integers, part: Batch, keep: int) -> tuple[Integers, Floats]:
+        return engine.best_listed(part, lists.take(rows), keep, plan.threads)
+
+    return _best(engine, batch, best, lists.counts, outside, plan)
 
 
-def _settle(
-    engine: Engine,
-    batch: Batch,
-    lists: list[Integers],
-    values: list[Floats],
-    outside: Doubles,
-    plan: Plan,
-    *,
-    certain: bool = False,
-) -> Found:
-    """The k best of each list, best first, with their proofs.
+def _best(engine: Engine, batch: Batch, best: Best, counts: Integers, outside: Doubles, plan: Plan) -> Found:
+    """Settle the k best of so many items of each query, of which `best` gives the first few.
 
-    Scores in float32 are off by up to e, so those within 2 e of the k-th are computed again in float64: no other of the
-    list can be among the k best.  Where nothing can be proven anyway that is spared.
+    Where rounding leaves a doubt whether one that was not kept is better than the k-th, more are kept.
     """
-    k, error = plan.k, batch.single.score
-    found = Found.empty(len(batch), k)
-    found.scored[:] = [len(mine) for mine in lists]
-    worth = [certain or values[q][0] + error[q] >= outside[q] for q in range(len(batch))]
-    contested = [
-        mine[: int(np.searchsorted(-scores, -(scores[k - 1] - 2 * error[q]), side="right"))] if worth[q] else mine[:0]
-        for q, (mine, scores) in enumerate(zip(lists, values, strict=True))
-    ]
-    precise = engine.score_precisely(batch, Lists.of(contested), plan.threads)
-    for q, mine in enumerate(contested):
-        if worth[q]:
-            order = np.lexsort((mine, -precise[q]))[:k]
-            found.positions[q], found.scores[q] = mine[order], precise[q][order]
-        else:
-            found.positions[q], found.scores[q] = lists[q][:k], values[q][:k]
-    slack = np.where(worth, batch.double.score, error)
-    # A result is proven where its true score is not below what any item left out may reach.
-    found.proven[:] = (found.scores >= (outside + slack)[:, None]) & np.array(worth)[:, None]
-    found.gap[:] = np.maximum(0.0, outside + slack - found.scores[:, -1])
+    found = Found.empty(len(batch), plan.k)
+    rows, keep = np.arange(len(batch)), SPARE * plan.k + 64
+    while len(rows):
+        part, count = batch.take(rows), counts[rows]
+        room = min(keep, int(count.max()))
+        positions, scores = best(rows, part, room)
+        held = np.minimum(count, room)
+        if (positions[np.arange(len(rows)), held - 1] < 0).any():
+            raise _overflow()
+        # Of the items that were not kept none was scored higher than the last one that was.
+        beyond = np.where(held < count, scores[:, -1] + part.single.score, -np.inf)
+        settled = _settle(engine, part, positions, scores, np.maximum(outside[rows], beyond), plan)
+        settled.scored[:] = count
+        found.put(rows, settled)
+        rows = rows[~settled.proven.all(axis=1) & (beyond > outside[rows])]
+        keep *= GROWTH
     return found
 
 
-def _check_finite(positions: Integers, held: Integers) -> None:
-    if (positions[np.arange(len(positions)), held - 1] < 0).any():
-        raise _overflow()
+def _settle(engine: Engine, batch: Batch, positions: Integers, scores: Floats, outside: Doubles, plan: Plan) -> Found:
+    """The k best of each row of positions, best first, with their proofs; no other item scores more than `outside`.
+
+    Scores in float32 are off by up to e, so those within 2 e of the k-th are computed again in float64: no other of the
+    row can be among the k best.  Where nothing can be proven anyway that is spared.
+    """
+    k, error = plan.k, batch.single.score
+    found = Found.empty(len(batch), k)
+    found.positions[:], found.scores[:] = positions[:, :k], scores[:, :k]
+    worth = scores[:, 0] + error >= outside
+    rows = np.flatnonzero(worth)
+    if len(rows):
+        near = (scores >= (scores[:, k - 1] - 2 * error)[:, None]).sum(axis=1)
+        contested = [positions[row, : near[row]] for row in rows.tolist()]
+        precise = engine.score_precisely(batch.take(rows), Lists.of(contested), plan.threads)
+        for row, mine, values in zip(rows.tolist(), contested, precise, strict=True):
+            order = np.lexsort((mine, -values))[:k]
+            found.positions[row], found.scores[row] = mine[order], values[order]
+    slack = np.where(worth, batch.double.score, error)
+    # A result is proven where its true score is not below what any item left out may reach.
+    found.proven[:] = (found.scores >= (outside + slack)[:, None]) & worth[:, None]
+    found.gap[:] = np.maximum(0.0, outside + slack - found.scores[:, -1])
+    return found
 
 
 def _overflow() -> CorruptIndexError:
