@@ -13,6 +13,7 @@ SECTIONS = {
     "threads": "draws:run_threads",
     "build": "build:run",
     "adaptive": "adaptive:run",
+    "mol": "mol:run",
     "audit": "audit:run",
     "growth": "growth:run",
     "large": "large:run",

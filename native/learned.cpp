@@ -351,11 +351,22 @@ class BoundMixture {
                             scratch.columns.data(), scratch.gates.data(), scratch.work.data(), scratch.scores.data());
   }
 
+  // Asks for the next tile's items while this one is computed: they lie anywhere.
+  void fetch(const int64_t* which, int64_t count) const {
+    const int64_t length = single_.mixture.item_parts * single_.mixture.d, line = 16;
+    for (int64_t i = 0; i < count; ++i) {
+      for (int64_t j = 0; j < length; j += line) __builtin_prefetch(items_.data() + which[i] * length + j);
+      for (int64_t j = 0; gates_ && j < pairs_; j += line) __builtin_prefetch(gates_->data() + which[i] * pairs_ + j);
+    }
+  }
+
   void score_lists(const std::vector<float>& packed, const std::optional<In<float, 2>>& gates,
                    const In<int64_t, 1>& offsets, const In<int64_t, 1>& listed, int64_t threads, float* to) const {
     const int64_t tile = kernels_.mixture_tile();
     over_lists(offsets, tile, threads, single_.mixture, [&](int64_t q, int64_t begin, int64_t count, auto& scratch) {
       gather(listed.data() + begin, 0, count, scratch);
+      const int64_t ahead = begin + count;
+      fetch(listed.data() + ahead, std::min(tile, offsets.data()[q + 1] - ahead));
       score(packed, gates, q, scratch);
       std::copy_n(scratch.scores.data(), count, to + begin);
     });

@@ -239,8 +239,9 @@ def test_excluded_items_are_never_returned(method):
     assert rest.proven.all()
 
 
-def test_one_query_and_the_number_of_threads_change_nothing():
-    model = similarity("logits", 700)
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_query_and_the_number_of_threads_change_nothing(kind):
+    model = similarity(kind, 700)
     queries, catalogue = queries_of(model, 70), build(model, np.arange(700))
     for method in METHODS:
         together = catalogue.top_k(queries, 8, method=method, threads=2)

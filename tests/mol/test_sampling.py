@@ -76,6 +76,12 @@ def test_a_seed_gives_the_same_draws_and_excluded_items_are_never_drawn():
         again = made.sample(queries, 50, method=method, seed=7, exclude=np.arange(190), threads=1)
         np.testing.assert_array_equal(first.ids, again.ids)
         assert (first.ids >= 190).all()
+        turned = made.sample(queries[::-1].copy(), 50, method=method, seed=7, exclude=np.arange(190))
+        np.testing.assert_array_equal(first.ids, turned.ids[::-1])
+        alone = made.sample(queries[2], 50, method=method, seed=7, exclude=np.arange(190))
+        np.testing.assert_array_equal(first.ids[2], alone.ids)
+        twice = made.sample(queries[[2, 2]], 50, method=method, seed=7)
+        assert (twice.ids[0] != twice.ids[1]).any()
     one = made.sample(queries[0], 4, seed=1)
     assert one.ids.shape == (4,)
     assert one.seed == 1

@@ -188,15 +188,14 @@ class Catalogue:
             raise MethodError(f"there is no method {show(method)}; use one of {', '.join(LAWS)}.")
         if candidates is not None and method == "exact":
             raise InputError('candidates are for method "candidates" only; leave them out.')
-        most = max(USUAL, 4) if candidates is None else check_count(candidates, "candidates")
+        most = USUAL if candidates is None else check_count(candidates, "candidates")
         workers = check_threads(threads)
         batch, single = self._batch(queries, users, exclude)
         self._check_left(batch, 1)
-        rng = np.random.default_rng(key)
         if method == "exact":
-            drawn = draw_exactly(self._engine, batch, count, heat, rng, workers)
+            drawn = draw_exactly(self._engine, batch, count, heat, key, workers)
         else:
-            drawn = draw_among(self._engine, batch, count, heat, min(most, len(self)), rng, workers)
+            drawn = draw_among(self._engine, batch, count, heat, min(most, len(self)), key, workers)
         return self._draws(drawn, single, method, key)
 
     def add(self, items: Any, ids: Any = None) -> None:

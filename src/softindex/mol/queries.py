@@ -41,8 +41,8 @@ def encode(form: Form, queries: Any, users: Any = None) -> QuerySide:
     batch, single = check_queries(queries, weights.hidden.shape[1])
     known = _check_users(weights, users, len(batch))
     half = len(weights.hidden) // 2
-    hidden = batch @ weights.hidden.T + weights.hidden_bias
-    made = (_silu(hidden[:, :half]) * hidden[:, half:]) @ weights.out.T + weights.out_bias
+    hidden = _times(batch, weights.hidden) + weights.hidden_bias
+    made = _times(_silu(hidden[:, :half]) * hidden[:, half:], weights.out) + weights.out_bias
     components = made.reshape(len(batch), -1, form.component_dim)
     if known is not None:
         components = np.concatenate([components, known[:, None]], axis=1)
@@ -50,7 +50,7 @@ def encode(form: Form, queries: Any, users: Any = None) -> QuerySide:
         components = _normalise(components)
     gates = None
     if (gate := weights.gate) is not None:
-        gates = _silu(batch @ gate.first.T + gate.first_bias) @ gate.second.T + gate.second_bias
+        gates = _times(_silu(_times(batch, gate.first) + gate.first_bias), gate.second) + gate.second_bias
     _check_finite(components, gates)
     return QuerySide(
         np.ascontiguousarray(components, np.float32),
@@ -89,6 +89,11 @@ def _check_users(weights: QueryWeights, users: Any, b: int) -> Floats | None:
     if numbers.dtype.kind not in "iu" or len(numbers) != b or (numbers < 0).any():
         raise InputError(f"users must be {b} whole numbers from 0, one for each query; pass an array of integers.")
     return np.asarray(weights.users[numbers % len(weights.users)])
+
+
+def _times(rows: Floats, weights: Floats) -> Floats:
+    # One product per row: that of a whole matrix rounds otherwise for each size of the batch.
+    return np.asarray(np.matmul(rows[:, None, :], weights.T)[:, 0])
 
 
 def _silu(x: Floats) -> Floats:

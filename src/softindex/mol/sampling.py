@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from softindex.kernels import hash_bytes
 from softindex.mol.engine import Batch, Engine, Lists
 from softindex.records import Doubles, Floats, Integers
 
 __all__ = ["LAWS", "Drawn", "draw_among", "draw_exactly"]
 
 LAWS = ("exact", "candidates")
+GROUP_VALUES = 1 << 25
+"""Largest logits held at once: 128 MB."""
 PATIENCE = 8
 """Proposals are made until they cost as much as scoring this part of all items; then all are scored."""
 
@@ -29,22 +34,40 @@ class Drawn(NamedTuple):
     """(b,)"""
 
 
-def draw_exactly(
-    engine: Engine, batch: Batch, n: int, temperature: float, rng: np.random.Generator, threads: int
-) -> Drawn:
+def draw_exactly(engine: Engine, batch: Batch, n: int, temperature: float, seed: int, threads: int) -> Drawn:
     """Draw n items of each query from the softmax of all scores, up to the rounding of float32.
 
     No score exceeds the item's largest logit m, so exp(score / t) <= exp(m / t): an item is proposed in proportion to
     exp(m / t) and kept with probability exp((score - m) / t).  That is the mixture of the softmaxes of the pairs with
     their sum at an item replaced by its largest term, and keeps up to P times more of what it proposes.
     """
-    drawn = _room(len(batch), n)
-    for q in range(len(batch)):
-        one = batch.take(np.array([q]))
-        largest = engine.largest(one, 0, threads)[0][0]
-        positions, scores, spent = _reject(engine, one, largest, n, temperature, rng, threads)
+    drawn, generators = _room(len(batch), n), _generators(batch, seed)
+    for q, one, largest in _largest_of_each(engine, batch, threads):
+        positions, scores, spent = _reject(engine, one, largest, n, temperature, generators[q], threads)
         drawn.positions[q], drawn.scores[q], drawn.scored[q] = positions, scores, spent
     return drawn
+
+
+def _generators(batch: Batch, seed: int) -> list[np.random.Generator]:
+    """One for each query, by its content and not by its place; copies of a query get different ones."""
+    seen: Counter[int] = Counter()
+    made = []
+    for q in range(len(batch)):
+        gates = b"" if batch.side.gates is None else batch.side.gates[q].tobytes()
+        name = hash_bytes(batch.side.components[q].tobytes() + gates)
+        made.append(np.random.default_rng([seed, name, seen[name]]))
+        seen[name] += 1
+    return made
+
+
+def _largest_of_each(engine: Engine, batch: Batch, threads: int) -> Iterator[tuple[int, Batch, Floats]]:
+    """Each query by itself with the largest logits (n,) of all items, which are computed for several at once."""
+    step = max(1, GROUP_VALUES // engine.n)
+    for begin in range(0, len(batch), step):
+        rows = np.arange(begin, min(len(batch), begin + step))
+        found = engine.largest(batch.take(rows), 0, threads)[0]
+        for row, largest in zip(rows.tolist(), found, strict=True):
+            yield row, batch.take(np.array([row])), largest
 
 
 def _reject(
@@ -88,7 +111,7 @@ def draw_among(
     n: int,
     temperature: float,
     candidates: int,
-    rng: np.random.Generator,
+    seed: int,
     threads: int,
 ) -> Drawn:
     """Draw from the softmax of the best candidates by the average.
@@ -96,13 +119,12 @@ def draw_among(
     The total variation to the softmax of all is the mass of the others, O / (C + O).  Their largest logits bound O from
     above; the candidates' scores give C.
     """
-    drawn = _room(len(batch), n)
-    for q in range(len(batch)):
-        one = batch.take(np.array([q]))
+    drawn, generators = _room(len(batch), n), _generators(batch, seed)
+    for q, one, logits in _largest_of_each(engine, batch, threads):
         listed = engine.best_average(one, candidates, threads)[0]
         scores = engine.score(one, Lists.of([listed]), threads)[0].astype(np.float64)
-        chosen = _choose(_running_weights(scores, temperature), n, rng)
-        largest = engine.largest(one, 0, threads)[0][0].astype(np.float64)
+        chosen = _choose(_running_weights(scores, temperature), n, generators[q])
+        largest = logits.astype(np.float64)
         largest[listed] = -np.inf
         # Both sides of the comparison with what they may be off by.
         inside = _log_sum(scores / temperature) - one.single.score[0] / temperature
