@@ -202,6 +202,12 @@ def test_a_similarity_that_does_not_fit_itself_is_refused():
         build(Given(form(), good), np.arange(5), ids=[1, 2, 3, 3, 4])
 
 
+def test_a_gate_that_overflows_is_refused():
+    model = similarity("logits", 20, parts=(8, 8), scale=1e5, temperature=1e-29)
+    with pytest.raises(InputError, match="overflow"):
+        build(model, np.arange(20)).top_k(queries_of(model), 3)
+
+
 def test_what_is_no_catalogue_is_refused(tmp_path):
     model = similarity("mixture", 20)
     build(model, np.arange(20)).save(tmp_path / "kept")

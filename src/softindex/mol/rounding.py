@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.errors import InputError
 from softindex.mol.form import Form
 from softindex.records import Doubles
 
@@ -17,6 +18,7 @@ DOUBLE = 2.0**-53
 """What one operation is off by at most, in parts of its result."""
 STEEPNESS = 1.1
 """The derivative of x sigmoid(x) is nowhere larger in size."""
+LARGEST = 1e36
 TINY = 1e-28
 """What numbers too small for float32 may lose, all in all."""
 
@@ -80,6 +82,8 @@ def bound_errors(form: Form, sizes: Sizes, unit: float) -> Errors:
     if sizes.query_gates is not None and sizes.item_gates is not None:
         product = sizes.query_gates * sizes.item_gates
         gate, gate_size = gate + 3 * unit * (product + gate_size), gate_size + product
+    if not (gate_size < LARGEST).all():
+        raise InputError("the gate is so large that it would overflow float32; rescale its weights or the queries.")
     gate = STEEPNESS * gate + (12 * gate_size + 4) * unit
     h = (gate + (6 * gate_size + 10) * unit).max(axis=1)
     score = 2 * top * np.tanh(h) + worst + 2 * _sum_error(form.pairs + 4, unit) * top
