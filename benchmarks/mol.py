@@ -112,7 +112,8 @@ def run(options):
     return [
         Table(
             f"The {K} best of 20,000 items for {QUERIES} queries at once, 8 x 4 components of 32, {THREADS} threads: "
-            "milliseconds a batch (medians of turns), and of all threads together in one call; the model is untrained, which is the hardest case for proofs",
+            "milliseconds a batch (medians of turns), and of all threads together in one call; the model is untrained, "
+            "which is the hardest case for proofs",
             COLUMNS,
             small,
         ),

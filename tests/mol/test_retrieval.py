@@ -1,11 +1,13 @@
 """top_k: the right items, exactly k of them, and proofs that hold."""
 
+import faiss
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_similarities import KINDS, Given, gate, queries_of, similarity, truth, unit
 
+import softindex
 from softindex.mol import METHODS, Form, ItemSide, build
 from softindex.mol.reference import scores
 
@@ -262,6 +264,21 @@ def test_candidates_of_the_callers_own_are_ranked():
     own = np.argsort(-(summed @ catalogue.averages.T), axis=1)[:, :40]
     same = catalogue.top_k(queries, 5, method="average", candidates=40)
     np.testing.assert_array_equal(catalogue.rank(queries, own, 5).ids, same.ids)
+
+
+@pytest.mark.parametrize("first_stage", ["softindex", "faiss"])
+def test_the_first_stage_may_run_on_an_index_of_your_own(first_stage):
+    model = similarity("mixture", 2000)
+    queries, catalogue = queries_of(model), build(model, np.arange(2000), ids=np.arange(2000) + 5000)
+    asked = catalogue.average_queries(queries)
+    if first_stage == "softindex":
+        near = softindex.build(catalogue.averages, ids=catalogue.ids).top_k(asked, 300).ids
+    else:
+        index = faiss.IndexFlatIP(catalogue.averages.shape[1])
+        index.add(catalogue.averages)
+        near = catalogue.ids[index.search(asked, 300)[1]]
+    found, own = catalogue.rank(queries, near, 10), catalogue.top_k(queries, 10, method="average", candidates=300)
+    np.testing.assert_array_equal(found.ids, own.ids)
 
 
 def test_components_of_an_item_side_are_scored_like_the_reference_with_gates():
