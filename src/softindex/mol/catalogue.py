@@ -9,6 +9,7 @@ import numpy as np
 
 from softindex.errors import CorruptIndexError, InputError, MethodError, show
 from softindex.ids import IdMap, IntegerIds, RowIds, StringIds, id_map, id_map_from_arrays
+from softindex.mol.blas import blas_threads
 from softindex.mol.components import check_item_side
 from softindex.mol.engine import Batch, Engine, Lists
 from softindex.mol.form import Form, ItemSide, LearnedSimilarity, check_form, form_arrays, form_from_arrays
@@ -111,7 +112,8 @@ class Catalogue:
 
     def average_queries(self, queries: Any, *, users: Any = None) -> Floats:
         """(b, d) the sum of each query's components: what such a first stage is asked with."""
-        side = encode(self._form, queries, users)
+        with blas_threads(1):
+            side = encode(self._form, queries, users)
         summed = np.ascontiguousarray(side.components.sum(axis=1))
         return summed[0] if side.single else summed
 
@@ -279,9 +281,10 @@ class Catalogue:
         return Plan(method, k, per_pair, by_average, allowed, threads)
 
     def _batch(self, queries: Any, users: Any, exclude: Any) -> tuple[Batch, bool]:
-        side = encode(self._form, queries, users)
-        excluded = Lists(*exclusions(self._ids, exclude, len(side.components)))
-        return self._engine.batch(side, excluded), side.single
+        with blas_threads(1):
+            side = encode(self._form, queries, users)
+            excluded = Lists(*exclusions(self._ids, exclude, len(side.components)))
+            return self._engine.batch(side, excluded), side.single
 
     def _check_left(self, batch: Batch, k: int) -> None:
         short = np.flatnonzero(batch.left < k)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from softindex.errors import InputError
 from softindex.kernels import NativeMixture, preferred_target
+from softindex.mol.blas import blas_threads
 from softindex.mol.form import Form
 from softindex.mol.queries import QuerySide
 from softindex.mol.rounding import DOUBLE, SINGLE, Errors, Sizes, bound_errors, hidden_sizes, pair_products
@@ -190,7 +191,8 @@ class Engine:
         """(b, m) the largest logits of at most `count` items, evenly spread."""
         some = self._components[:: max(1, self.n // count)][:count]
         queries = self._scaled(batch)
-        dots = queries.reshape(-1, self.form.component_dim) @ some.reshape(-1, self.form.component_dim).T
+        with blas_threads(1):
+            dots = queries.reshape(-1, self.form.component_dim) @ some.reshape(-1, self.form.component_dim).T
         dots = dots.reshape(len(batch), self.form.query_components, len(some), self.form.item_components)
         return np.asarray(dots.max(axis=(1, 3)))
 
