@@ -14,6 +14,7 @@ SECTIONS = {
     "build": "build:run",
     "adaptive": "adaptive:run",
     "training": "training:run",
+    "mol": "mol:run",
     "audit": "audit:run",
     "growth": "growth:run",
     "large": "large:run",

@@ -10,7 +10,9 @@ namespace {
   {#target,          target::scan,  target::scan_group,   target::scan_int8, target::scan_int16,                    \
    target::largest,  target::weigh, target::weigh_masses, target::pick,      target::outer_product,                 \
    target::square_sums, target::decode, target::screen,   target::screen_nibbles, \
-   target::double_dot, target::pull}
+   target::double_dot, target::pull, target::mixture_tile, target::mixture_tile_double, \
+   target::mixture_gather, target::mixture_gather_double, target::mixture_logits, target::mixture_largest,          \
+   target::mixture_scores, target::mixture_scores_double, target::mixture_reaching}
 
 struct Candidate {
   Kernels kernels;

@@ -46,6 +46,16 @@ struct Pulled {
   double *sums, *first, *second, *third, *noise;
 };
 
+// A mixture of logits: see mixture.cpp. Matrices are packed by four rows, column after column, padded with zeros.
+template <class Real>
+struct Mixture {
+  int64_t query_parts, item_parts, d;
+  int64_t hidden;  // a multiple of four
+  bool gated;      // otherwise the score is the mean over the query's parts of the largest logit
+  const Real *first, *first_bias;    // (hidden, pairs)
+  const Real *second, *second_bias;  // (pairs, hidden)
+};
+
 struct Kernels {
   const char* name;
   void (*scan)(Rows rows, const float* query, float* dots);
@@ -66,6 +76,18 @@ struct Kernels {
   double (*double_dot)(const float* row, const double* query, int64_t d);
   void (*pull)(const float* blocks, int64_t n, const int64_t* which, const float* queries, const double* scales,
                const double* weights, int64_t rounds, const int64_t* arms, int64_t count, Pulled pulled);
+  int64_t (*mixture_tile)();
+  int64_t (*mixture_tile_double)();
+  void (*mixture_gather)(const float* rows, int64_t length, const int64_t* which, int64_t count, float* columns);
+  void (*mixture_gather_double)(const float* rows, int64_t length, const int64_t* which, int64_t count,
+                                double* columns);
+  void (*mixture_logits)(const Mixture<float>& mixture, const float* query, const float* columns, float* logits);
+  void (*mixture_largest)(const Mixture<float>& mixture, const float* logits, float* largest);
+  void (*mixture_scores)(const Mixture<float>& mixture, const float* query, const float* query_gates,
+                         const float* columns, const float* item_gates, float* work, float* scores);
+  void (*mixture_scores_double)(const Mixture<double>& mixture, const double* query, const double* query_gates,
+                                const double* columns, const double* item_gates, double* work, double* scores);
+  uint64_t (*mixture_reaching)(const float* scores, float threshold);
 };
 
 #define SOFTINDEX_DECLARE(target)                                                                                  \
@@ -88,6 +110,18 @@ struct Kernels {
   double double_dot(const float* row, const double* query, int64_t d);                                             \
   void pull(const float* blocks, int64_t n, const int64_t* which, const float* queries, const double* scales,      \
             const double* weights, int64_t rounds, const int64_t* arms, int64_t count, Pulled pulled);             \
+  int64_t mixture_tile();                                                                                          \
+  int64_t mixture_tile_double();                                                                                   \
+  void mixture_gather(const float* rows, int64_t length, const int64_t* which, int64_t count, float* columns);     \
+  void mixture_gather_double(const float* rows, int64_t length, const int64_t* which, int64_t count,               \
+                             double* columns);                                                                     \
+  void mixture_logits(const Mixture<float>& mixture, const float* query, const float* columns, float* logits);     \
+  void mixture_largest(const Mixture<float>& mixture, const float* logits, float* largest);                        \
+  void mixture_scores(const Mixture<float>& mixture, const float* query, const float* query_gates,                 \
+                      const float* columns, const float* item_gates, float* work, float* scores);                  \
+  void mixture_scores_double(const Mixture<double>& mixture, const double* query, const double* query_gates,       \
+                             const double* columns, const double* item_gates, double* work, double* scores);       \
+  uint64_t mixture_reaching(const float* scores, float threshold);                                                 \
   }
 
 SOFTINDEX_DECLARE(baseline)

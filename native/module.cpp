@@ -27,6 +27,7 @@ using namespace nb::literals;
 namespace softindex {
 
 void bind_adaptive(nb::module_& m);
+void bind_learned(nb::module_& m);
 
 namespace {
 
@@ -520,6 +521,7 @@ NB_MODULE(_native, m) {
            "scores"_a, "scored"_a);
   bind_kernels(m);
   bind_adaptive(m);
+  bind_learned(m);
   m.def("philox", [](uint64_t key, uint64_t low, uint64_t high) {
     const PhiloxBlock block = philox(key, low, high);
     return std::vector<uint32_t>(block.word, block.word + 4);

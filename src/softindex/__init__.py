@@ -2,6 +2,7 @@
 
 from importlib.metadata import version as _version
 
+from softindex import mol
 from softindex.adaptive import AdaptiveSoftmax, SoftTopK
 from softindex.errors import (
     CorruptIndexError,
@@ -38,6 +39,7 @@ __all__ = [
     "__version__",
     "build",
     "load",
+    "mol",
 ]
 
 __version__ = _version("softindex")

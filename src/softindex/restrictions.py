@@ -14,7 +14,7 @@ from softindex.laws import TOP_K
 from softindex.records import Integers
 from softindex.vectors import check_count, check_flag, check_share
 
-__all__ = ["DEFAULT_K", "Restriction", "restrict"]
+__all__ = ["DEFAULT_K", "Restriction", "exclusions", "restrict"]
 
 DEFAULT_K = 1000
 """Items of the top-k law, as in the paper that the laws are from."""
@@ -67,14 +67,14 @@ def restrict(
     best = 0
     if method == TOP_K:
         best = min(items, DEFAULT_K if k is None else check_count(k, "k"))
-    offsets, excluded = _exclusions(ids, exclude, b)
+    offsets, excluded = exclusions(ids, exclude, b)
     left = np.broadcast_to(items - np.diff(offsets), b)
     possible = np.minimum(left, best) if best else left
     empty = kept and share == 1.0 and not best and len(excluded) == 0
     return Restriction(NativeRestriction(offsets, excluded, kept, share, best, probes), kept, possible, empty)
 
 
-def _exclusions(ids: IdMap, exclude: Any, b: int) -> tuple[Integers, Integers]:
+def exclusions(ids: IdMap, exclude: Any, b: int) -> tuple[Integers, Integers]:
     """Offsets (rows + 1,) and positions, increasing in each row: one row for all queries, or one for each."""
     rows = _rows(exclude, b)
     if len(rows) == 1:

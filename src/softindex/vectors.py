@@ -15,6 +15,7 @@ from softindex.readers import check_matrix_shape, read_file
 from softindex.records import Floats, Ids, Report, Source
 
 __all__ = [
+    "as_array",
     "check_count",
     "check_flag",
     "check_ids",
@@ -72,7 +73,7 @@ def read(source: Any, *, ids: Any = None, want_queries: bool = False, name: str 
         vectors = _check_matrix(loaded.vectors, f"the {name} in {path}")
         ids = loaded.ids if ids is None else ids
     else:
-        vectors = _check_matrix(_as_array(source, name), name)
+        vectors = _check_matrix(as_array(source, name), name)
     return Source(vectors, check_ids(ids, len(vectors)), queries)
 
 
@@ -125,7 +126,7 @@ def check_queries(queries: Any, dim: int, *, owner: str = "this index has") -> t
         and _dot(queries, queries) <= MAX_SQUARED_NORM
     ):
         return queries[None], True
-    return _convert_queries(_as_array(queries, "queries"), dim, owner)
+    return _convert_queries(as_array(queries, "queries"), dim, owner)
 
 
 def _convert_queries(array: NDArray[Any], dim: int, owner: str) -> tuple[Floats, bool]:
@@ -179,7 +180,7 @@ def _check_matrix(array: NDArray[Any], what: str) -> NDArray[Any]:
     return array if array.dtype.isnative and array.flags.aligned else np.array(array, native)
 
 
-def _as_array(values: Any, what: str) -> NDArray[Any]:
+def as_array(values: Any, what: str) -> NDArray[Any]:
     """Return an array over the same memory where there is one; a memmap stays a memmap."""
     if isinstance(values, np.memmap):
         return values
@@ -199,7 +200,7 @@ def check_ids(ids: Any, n: int) -> Ids | None:
     """Return n distinct ids as a new (n,) array of int64 or str, or None where there are none."""
     if ids is None:
         return None
-    values = list(ids) if isinstance(ids, (list, tuple, range)) else _as_array(ids, "ids")
+    values = list(ids) if isinstance(ids, (list, tuple, range)) else as_array(ids, "ids")
     if isinstance(values, np.ndarray) and values.ndim != 1:
         raise InputError(f"ids have shape {values.shape}; expected a list or an array of one axis.")
     if len(values) != n:
@@ -275,7 +276,7 @@ def check_log_bias(bias: Any, n: int, *, name: str = "log bias", of: str = "item
     """
     if bias is None:
         return None
-    array = _as_array(bias, f"{name}es")
+    array = as_array(bias, f"{name}es")
     if array.dtype.kind != "f":
         raise InputError(f"{name}es are {array.dtype}; expected floats: for counts pass numpy.log(counts).")
     if array.shape != (n,):

@@ -10,6 +10,7 @@ __all__ = [
     "LANES",
     "Engine",
     "NativeLaw",
+    "NativeMixture",
     "NativeRestriction",
     "double_dots",
     "hash_bytes",
@@ -26,6 +27,7 @@ __all__ = [
 
 Engine = _native.Engine
 NativeLaw = _native.Law
+NativeMixture = _native.Mixture
 NativeRestriction = _native.Restriction
 LANES = _native.LANES
 double_dots = _native.double_dots

@@ -255,6 +255,76 @@ def pull(
     state: NDArray[np.float64],
     target: str = "",
 ) -> None: ...
+
+class Mixture:
+    def __init__(
+        self,
+        items: NDArray[np.float32],
+        gates: NDArray[np.float32] | None,
+        averages: NDArray[np.float32],
+        query_parts: int,
+        first: NDArray[np.float32] | None,
+        first_bias: NDArray[np.float32] | None,
+        second: NDArray[np.float32] | None,
+        second_bias: NDArray[np.float32] | None,
+        target: str = "",
+    ) -> None: ...
+    def best(
+        self,
+        queries: NDArray[np.float32],
+        gates: NDArray[np.float32] | None,
+        offsets: NDArray[np.int64],
+        excluded: NDArray[np.int64],
+        threads: int,
+        positions: NDArray[np.int64],
+        scores: NDArray[np.float32],
+    ) -> None: ...
+    def best_average(
+        self,
+        queries: NDArray[np.float32],
+        offsets: NDArray[np.int64],
+        excluded: NDArray[np.int64],
+        threads: int,
+        positions: NDArray[np.int64],
+    ) -> None: ...
+    def largest(
+        self,
+        queries: NDArray[np.float32],
+        offsets: NDArray[np.int64],
+        excluded: NDArray[np.int64],
+        threads: int,
+        largest: NDArray[np.float32],
+        listed: NDArray[np.int64] | None,
+    ) -> None: ...
+    def score_listed(
+        self,
+        queries: NDArray[np.float32],
+        gates: NDArray[np.float32] | None,
+        offsets: NDArray[np.int64],
+        positions: NDArray[np.int64],
+        threads: int,
+        scores: NDArray[np.float32],
+    ) -> None: ...
+    def best_listed(
+        self,
+        queries: NDArray[np.float32],
+        gates: NDArray[np.float32] | None,
+        offsets: NDArray[np.int64],
+        listed: NDArray[np.int64],
+        threads: int,
+        positions: NDArray[np.int64],
+        scores: NDArray[np.float32],
+    ) -> None: ...
+    def score_precisely(
+        self,
+        queries: NDArray[np.float64],
+        gates: NDArray[np.float64] | None,
+        offsets: NDArray[np.int64],
+        positions: NDArray[np.int64],
+        threads: int,
+        scores: NDArray[np.float64],
+    ) -> None: ...
+
 def philox(key: int, low: int, high: int) -> list[int]: ...
 def uniforms(key: int, stream: int, draw: int) -> list[float]: ...
 def hash_bytes(data: bytes) -> int: ...

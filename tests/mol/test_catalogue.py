@@ -1,0 +1,268 @@
+"""A catalogue is saved, loaded, grown and shrunk without changing its answers, and says what is wrong in a sentence."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from made_similarities import KINDS, Given, gate, queries_of, similarity, truth, unit
+
+from softindex.errors import CorruptIndexError, InputError, MethodError, NotAnIndexError, UnknownIdError
+from softindex.mol import METHODS, Catalogue, Form, ItemSide, QueryWeights, build, load
+from softindex.records import Stored
+from softindex.store import save as save_stored
+
+
+def same(found, other):
+    for part, twin in zip(found, other, strict=True):
+        np.testing.assert_array_equal(part, twin)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("ids", [None, "integers", "strings"])
+def test_a_loaded_catalogue_gives_the_same_answers(tmp_path, kind, mmap, ids):
+    model = similarity(kind)
+    names = {None: None, "integers": np.arange(200) * 7 + 3, "strings": [f"item {i}" for i in range(200)]}[ids]
+    made = build(model, np.arange(200), ids=names)
+    made.save(tmp_path / "kept")
+    opened = load(tmp_path / "kept", mmap=mmap)
+    queries = queries_of(model)
+    assert len(opened) == 200
+    for method in METHODS:
+        same(made.top_k(queries, 7, method=method), opened.top_k(queries, 7, method=method))
+    same(made.sample(queries, 5, seed=3), opened.sample(queries, 5, seed=3))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_adding_and_removing_is_building_from_what_is_left(kind):
+    model = similarity(kind, 300)
+    queries, ids = queries_of(model), np.arange(300) + 1000
+    made = build(model, np.arange(200), ids=ids[:200])
+    made.add(np.arange(200, 300), ids[200:])
+    whole = build(model, np.arange(300), ids=ids)
+    same(made.top_k(queries, 9), whole.top_k(queries, 9))
+    gone = np.unique(whole.top_k(queries, 3).ids)
+    made.remove(gone)
+    left = np.setdiff1d(np.arange(300), gone - 1000)
+    same(made.top_k(queries, 9), build(model, left, ids=ids[left]).top_k(queries, 9))
+    with pytest.raises(UnknownIdError):
+        made.remove([int(gone[0])])
+
+
+def test_row_numbers_go_on_and_are_never_used_twice():
+    model = similarity("logits", 60)
+    made = build(model, np.arange(50))
+    made.add(np.arange(50, 55))
+    assert made.ids.tolist() == list(range(55))
+    made.remove([54, 3])
+    made.add(np.arange(55, 57))
+    assert made.ids.tolist() == [i for i in range(57) if i not in (54, 3)]
+    with pytest.raises(InputError, match="without ids"):
+        made.add(np.arange(57, 58), [5000])
+
+
+def test_a_loaded_catalogue_takes_components_of_new_items(tmp_path):
+    model = similarity("mixture", 40)
+    build(model, np.arange(30)).save(tmp_path / "kept")
+    opened = load(tmp_path / "kept")
+    with pytest.raises(InputError, match="item_side"):
+        opened.add(np.arange(30, 40))
+    opened.add(model.item_side(np.arange(30, 40)))
+    queries = queries_of(model)
+    same(opened.top_k(queries, 5), build(model, np.arange(40)).top_k(queries, 5))
+
+
+def test_a_rejected_change_changes_nothing():
+    model = similarity("mixture", 40)
+    made, queries = build(model, np.arange(30), ids=np.arange(30)), queries_of(model)
+    before = made.top_k(queries, 5)
+    broken = model.item_side(np.arange(30, 40))
+    broken.components[4, 1, 2] = np.nan
+    changes = [
+        lambda: made.add(np.arange(30, 40), np.arange(10)),
+        lambda: made.add(np.arange(30, 40)),
+        lambda: made.add(np.arange(30, 40), [f"{i}" for i in range(10)]),
+        lambda: made.add(broken, np.arange(30, 40)),
+        lambda: made.add(ItemSide(model.components[:2], None), [90, 91]),
+        lambda: made.add(ItemSide(2 * model.components[:2], model.gates[:2]), [90, 91]),
+        lambda: made.add(ItemSide(model.components[:2, :1], model.gates[:2]), [90, 91]),
+        lambda: made.remove([3, 77]),
+        lambda: made.remove(np.arange(30)),
+    ]
+    for change in changes:
+        with pytest.raises(InputError):
+            change()
+        assert len(made) == 30
+        same(made.top_k(queries, 5), before)
+
+
+def test_users_have_a_component_of_their_own():
+    model = similarity("mixture", users=10)
+    queries, users = queries_of(model), np.array([0, 3, 9, 10, 1_000_003, 5])
+    made = build(model, np.arange(200))
+    found, true = made.top_k(queries, 8, users=users), truth(model, queries, users)
+    np.testing.assert_array_equal(found.ids, np.argsort(-true, axis=1)[:, :8])
+    for wrong in (None, users[:3], users - 5, users.astype(float)):
+        with pytest.raises(InputError, match="users"):
+            made.top_k(queries, 8, users=wrong)
+    with pytest.raises(InputError, match="leave users out"):
+        build(similarity("mixture"), np.arange(5)).top_k(queries, 2, users=users)
+
+
+def test_bad_questions_are_refused_in_a_sentence():
+    model = similarity("logits")
+    made, queries = build(model, np.arange(200)), queries_of(model)
+    wrong = [
+        ({"k": 0}, "k is 0"),
+        ({"k": 201}, "200 are left"),
+        ({"k": 5, "exclude": np.arange(196)}, "4 are left"),
+        ({"k": 10, "method": "average", "candidates": 9}, "at least k"),
+        ({"k": 10, "method": "per-embedding", "candidates": 9}, "at least k"),
+        ({"k": 10, "method": "combined", "candidates": (3, 9)}, "at least k"),
+        ({"k": 10, "method": "average", "candidates": (30, 30)}, "one number"),
+        ({"k": 10, "candidates": 20}, "exact"),
+        ({"k": 10, "tolerance": 0.1}, "exact"),
+        ({"k": 10, "method": "average", "tolerance": -1.0}, "tolerance"),
+        ({"k": 10, "method": "average", "tolerance": float("nan")}, "tolerance"),
+        ({"k": 10, "threads": 0}, "threads"),
+    ]
+    for options, sentence in wrong:
+        with pytest.raises(InputError, match=sentence):
+            made.top_k(queries, **options)
+    with pytest.raises(MethodError, match="brute-force"):
+        made.top_k(queries, 3, method="fast")
+    with pytest.raises(UnknownIdError):
+        made.top_k(queries, 3, exclude=[200])
+    with pytest.raises(InputError, match="fewer candidates"):
+        made.rank(queries, [1, 2, 2], 3)
+    with pytest.raises(UnknownIdError):
+        made.rank(queries, [1, 2, -1], 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda queries: queries[:, :2], "shape"),
+        (lambda queries: queries[:, :, :4], "shape"),
+        (lambda queries: queries[:0], "shape"),
+        (lambda queries: 1.5 * queries, "length 1.5"),
+        (lambda queries: np.where(np.arange(5) == 2, np.nan, queries), "NaN"),
+        (lambda queries: np.where(np.arange(5) == 2, np.inf, queries), "NaN"),
+        (lambda queries: queries.astype(str), "floats"),
+    ],
+)
+def test_bad_queries_are_refused_in_a_sentence(change, sentence):
+    model = similarity("logits")
+    with pytest.raises(InputError, match=sentence):
+        build(model, np.arange(200)).top_k(change(queries_of(model)), 3)
+
+
+def test_a_similarity_that_does_not_fit_itself_is_refused():
+    rng = np.random.default_rng(0)
+    good = unit(rng.standard_normal((5, 2, 4)))
+
+    def form(**changes):
+        settings = {
+            "query_components": 3,
+            "item_components": 2,
+            "component_dim": 4,
+            "temperature": 0.1,
+            "normalised": True,
+            "gate": gate(rng, 6),
+            "query": None,
+            "item_gates": False,
+        }
+        return Form(**{**settings, **changes})
+
+    nan = gate(rng, 6)
+    nan.first[2, 3] = np.nan
+    wrong = [
+        (Given(form(gate=gate(rng, 5)), good), "shape"),
+        (Given(form(gate=nan), good), "NaN"),
+        (Given(form(temperature=0.0), good), "temperature"),
+        (Given(form(query_components=0), good), "query_components"),
+        (Given(form(item_gates=True, gate=None), good), "gate"),
+        (Given(form(), good, np.ones((5, 6), np.float32)), "gates"),
+        (Given(form(item_gates=True), good), "gates"),
+        (Given(form(item_gates=True), good, np.ones((5, 5), np.float32)), "shape"),
+        (Given(form(item_gates=True), good, np.full((5, 6), np.inf, np.float32)), "gate"),
+        (Given(form(), good[:, :1]), "shape"),
+        (Given(form(), 3 * good), "length"),
+        (Given(form(), np.full_like(good, np.nan)), "NaN"),
+    ]
+    for model, sentence in wrong:
+        with pytest.raises(InputError, match=sentence):
+            build(model, np.arange(5))
+    with pytest.raises(InputError, match="no similarity"):
+        build(object(), np.arange(5))
+    with pytest.raises(InputError, match="no items"):
+        build(Given(form(), good), np.arange(0))
+    with pytest.raises(InputError, match="more than once"):
+        build(Given(form(), good), np.arange(5), ids=[1, 2, 3, 3, 4])
+
+
+def test_a_gate_that_overflows_is_refused():
+    model = similarity("logits", 20, parts=(8, 8), scale=1e5, temperature=1e-29)
+    with pytest.raises(InputError, match="overflow"):
+        build(model, np.arange(20)).top_k(queries_of(model), 3)
+
+
+def test_what_is_no_catalogue_is_refused(tmp_path):
+    model = similarity("mixture", 20)
+    build(model, np.arange(20)).save(tmp_path / "kept")
+    with pytest.raises(NotAnIndexError):
+        load(tmp_path)
+    facts, arrays = _stored(tmp_path / "kept")
+    for name in arrays:
+        less = {key: value for key, value in arrays.items() if key != name}
+        save_stored(tmp_path / "less", Stored("mol-catalogue", facts, less))
+        with pytest.raises(CorruptIndexError):
+            load(tmp_path / "less")
+    save_stored(tmp_path / "cut", Stored("mol-catalogue", facts, {**arrays, "gates": arrays["gates"][:-1]}))
+    with pytest.raises(CorruptIndexError):
+        load(tmp_path / "cut")
+
+
+def _stored(path):
+    from softindex.store import load as load_stored
+
+    stored = load_stored(path)
+    return stored.parameters, {name: np.array(array) for name, array in stored.arrays.items()}
+
+
+def test_a_catalogue_is_served_without_torch(tmp_path):
+    model = similarity("mixture")
+    build(model, np.arange(200)).save(tmp_path / "kept")
+    np.save(tmp_path / "queries.npy", queries_of(model))
+    program = f"""
+import sys
+sys.modules["torch"] = None
+import numpy as np
+from softindex import mol
+found = mol.load({str(tmp_path / "kept")!r}).top_k(np.load({str(tmp_path / "queries.npy")!r}), 5)
+try:
+    mol.MixtureOfLogits
+except ImportError as error:
+    print(error)
+print(found.ids.tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    ids = build(model, np.arange(200)).top_k(queries_of(model), 5).ids.tolist()
+    assert done.stdout.splitlines() == ["MixtureOfLogits needs torch; pip install 'softindex[mol]'.", str(ids)]
+
+
+def test_a_dot_product_without_a_query_side_takes_plain_vectors():
+    rng = np.random.default_rng(0)
+    items, queries = rng.standard_normal((50, 1, 8)).astype(np.float32), rng.standard_normal((4, 8)).astype(np.float32)
+    made = build(Given(Form(1, 1, 8, 1.0, False, None, None, False), items), np.arange(50))
+    found = made.top_k(queries, 6)
+    np.testing.assert_array_equal(found.ids, np.argsort(-(queries @ items[:, 0].T), axis=1)[:, :6])
+    same(made.top_k(queries[1], 6), [part[1] for part in found])
+
+
+def test_it_says_what_it_holds():
+    made = build(similarity("mixture"), np.arange(200))
+    assert isinstance(made, Catalogue)
+    assert repr(made) == "<softindex.mol.Catalogue: 200 items, 3 x 2 components of 5>"
+    assert isinstance(made.form.query, QueryWeights)

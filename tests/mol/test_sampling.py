@@ -1,0 +1,100 @@
+"""Draws follow the softmax of the similarity, or a law whose distance to it is bounded."""
+
+import numpy as np
+import pytest
+from made_similarities import KINDS, queries_of, similarity, truth
+
+from softindex.errors import InputError, MethodError
+from softindex.mol import build
+from softindex.testing import chi_square_score
+
+LIMIT = 5.0
+"""Of `chi_square_score`: a false alarm has a chance of about 3e-7."""
+
+
+def softmax(values, temperature):
+    logits = values / temperature
+    return np.exp(logits - np.logaddexp.reduce(logits))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+def test_exact_draws_follow_the_softmax(kind, temperature):
+    model = similarity(kind, 3000)
+    made, queries = build(model, np.arange(3000)), queries_of(model, 2)
+    true, drawn = truth(model, queries), made.sample(queries, 20_000, temperature=temperature, seed=1)
+    assert (drawn.error == 0).all()
+    for q in range(2):
+        counts = np.bincount(drawn.ids[q], minlength=3000)
+        assert chi_square_score(counts, softmax(true[q], temperature)) < LIMIT
+        np.testing.assert_allclose(drawn.scores[q], true[q, drawn.ids[q]], atol=1e-3)
+
+
+def test_draws_by_rejection_follow_the_softmax_and_score_few_items():
+    model = similarity("mixture", 20_000)
+    made, query = build(model, np.arange(20_000)), queries_of(model, 1)
+    ids, scored = [], []
+    for seed in range(400):
+        drawn = made.sample(query, 20, temperature=5.0, seed=seed)
+        ids.append(drawn.ids)
+        scored.append(drawn.items_scored[0])
+    assert np.mean(scored) < 2500
+    counts = np.bincount(np.concatenate(ids).ravel() % 50, minlength=50)
+    chances = softmax(truth(model, query)[0], 5.0)
+    assert chi_square_score(counts, np.bincount(np.arange(20_000) % 50, weights=chances)) < LIMIT
+    best = np.argsort(-chances)[:200]
+    counts = np.array([np.isin(np.concatenate(ids), best).sum(), 0])
+    counts[1] = 8000 - counts[0]
+    assert chi_square_score(counts, np.array([chances[best].sum(), 1 - chances[best].sum()])) < LIMIT
+
+
+@pytest.mark.parametrize("candidates", [20, 200, 1000])
+@pytest.mark.parametrize("temperature", [0.05, 0.3, 1.0])
+def test_the_error_of_draws_from_candidates_is_bounded(candidates, temperature):
+    model = similarity("logits", 1000)
+    made, queries = build(model, np.arange(1000)), queries_of(model)
+    true = truth(model, queries)
+    drawn = made.sample(queries, 3000, temperature=temperature, method="candidates", candidates=candidates, seed=0)
+    for q in range(len(queries)):
+        seen = made.rank(queries[q], np.unique(drawn.ids[q]), 1)
+        assert seen.items_scored <= candidates
+        chances = softmax(true[q], temperature)
+        near = np.argsort(-(made.average_queries(queries)[q] @ made.averages.T))[:candidates]
+        missing = 1 - chances[near].sum()
+        assert drawn.error[q] >= missing - 1e-6
+        assert np.isin(drawn.ids[q], near).all()
+        counts = np.bincount(drawn.ids[q], minlength=1000)
+        assert chi_square_score(counts[near], chances[near] / chances[near].sum()) < LIMIT
+    assert candidates < 1000 or (drawn.error == 0).all()
+
+
+def test_a_seed_gives_the_same_draws_and_excluded_items_are_never_drawn():
+    model = similarity("mixture")
+    made, queries = build(model, np.arange(200)), queries_of(model)
+    for method in ("exact", "candidates"):
+        first = made.sample(queries, 50, method=method, seed=7, exclude=np.arange(190))
+        again = made.sample(queries, 50, method=method, seed=7, exclude=np.arange(190), threads=1)
+        np.testing.assert_array_equal(first.ids, again.ids)
+        assert (first.ids >= 190).all()
+        turned = made.sample(queries[::-1].copy(), 50, method=method, seed=7, exclude=np.arange(190))
+        np.testing.assert_array_equal(first.ids, turned.ids[::-1])
+        alone = made.sample(queries[2], 50, method=method, seed=7, exclude=np.arange(190))
+        np.testing.assert_array_equal(first.ids[2], alone.ids)
+        twice = made.sample(queries[[2, 2]], 50, method=method, seed=7)
+        assert (twice.ids[0] != twice.ids[1]).any()
+    one = made.sample(queries[0], 4, seed=1)
+    assert one.ids.shape == (4,)
+    assert one.seed == 1
+
+
+def test_bad_questions_are_refused():
+    model = similarity("mixture")
+    made, queries = build(model, np.arange(200)), queries_of(model)
+    with pytest.raises(MethodError, match="candidates"):
+        made.sample(queries, 3, method="fast")
+    with pytest.raises(InputError, match="leave them out"):
+        made.sample(queries, 3, candidates=10)
+    with pytest.raises(InputError, match="temperature"):
+        made.sample(queries, 3, temperature=0)
+    with pytest.raises(InputError, match="left"):
+        made.sample(queries, 3, exclude=np.arange(200))
