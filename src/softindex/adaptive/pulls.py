@@ -58,6 +58,10 @@ class PulledRows:
     """(n,) by how much the variance of those ratios is above that of normal numbers: of a row with few large ones."""
     unit: float
     """What the root mean squares are over."""
+    used: int
+    """Columns that are not all zeros."""
+    peaked: bool
+    """Whether any row has an excess."""
 
     def place(self, query: Floats) -> Floats:
         """(blocks, 16) the numbers of a vector (d,) where the columns stand, and zeros where there is none."""
@@ -90,15 +94,15 @@ class PulledRows:
         """
         total = float(weights.sum())
         whole = (self.unit * total) ** 2
-        if not total > 0 or not self.excesses.any():
+        if not total > 0 or not self.peaked:
             return whole * self.energies, np.zeros(len(self.energies))
         squares = scaled * scaled
         fourths = np.einsum("bl,bl->b", squares, squares).astype(np.float64)
-        used = weights > 0
-        fourths, weights = fourths[used], weights[used]
-        columns = int((self.root_mean_squares > 0).sum())
-        spread = math.sqrt(max(0.0, columns * float((fourths / weights**2).sum()) / total**2 - 1.0))
-        rare = float((fourths / weights**3).sum()) / total
+        if not (used := weights > 0).all():
+            fourths, weights = fourths[used], weights[used]
+        fourths /= weights * weights
+        spread = math.sqrt(max(0.0, self.used * float(fourths.sum()) / total**2 - 1.0))
+        rare = float((fourths / weights).sum()) / total
         relative = self.energies + spread * np.sqrt(self.excesses)
         sizes = np.divide(rare * self.excesses, relative, out=np.zeros_like(relative), where=relative > 0)
         return whole * relative, np.sqrt(whole * sizes)
@@ -233,4 +237,5 @@ def permute(rows: Rows, seed: int) -> PulledRows:
     excesses = np.maximum(excesses - 3.0 * energies**2, 0.0)
     roots = np.zeros(count * LANES, np.float32)
     roots[:d] = means / unit
-    return PulledRows(blocks, columns, heavy_columns, heavy, roots[columns], energies, excesses, unit)
+    peaked = bool(excesses.any())
+    return PulledRows(blocks, columns, heavy_columns, heavy, roots[columns], energies, excesses, unit, used, peaked)
