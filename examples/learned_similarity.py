@@ -9,9 +9,9 @@ Without --data sequences are made up.  A method is an encoder, sasrec or hstu, a
 - dot: the dot product; cosine: of vectors of length one, divided by a temperature of 0.05.
 - mol: a mixture of the logits of 4 x 4 components, with the loss that balances them; mol-plain: without that loss.
 
-All are trained by a sampled softmax whose draws a batch shares, so that their similarities to all queries are one
-product of matrices.  At the end a catalogue is made of the first mixture of logits in the folder, and searched in every
-way.
+All are trained by a sampled softmax.  A batch shares its draws, so that their similarities to all queries are one
+product of matrices; with --negatives own each query has its own, more of the items are seen, and fewer draws do.  At
+the end a catalogue is made of the first mixture of logits in the folder, and searched in every way.
 """
 
 from pathlib import Path
@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional
 
 from comparing import retrieving
 from comparing.command import Task, compare, parser_of
@@ -48,7 +49,8 @@ SAMPLERS = {"uniform": UniformSampler, "unigram": UnigramSampler}
 
 PUBLISHED = {
     "width": 64, "blocks": 2, "heads": 2, "length": 20, "dropout": 0.4, "components": 4, "component width": 32,
-    "batch": 128, "draws": 512, "sampler": "uniform", "rate": 2e-3, "validated": 2000,
+    "batch": 128, "draws": 512, "negatives": "shared", "sampler": "uniform", "rate": 2e-3,
+    "validated": 2000,
 }  # fmt: skip
 SMALL = PUBLISHED | {
     "width": 16, "blocks": 1, "length": 10, "dropout": 0.1, "components": 2, "component width": 8, "batch": 32,
@@ -75,6 +77,22 @@ class Model(nn.Module):
     def queries(self, sequences, length):
         """(b, d) for what comes after each sequence."""
         return self.encoder(padded(sequences, length))[:, -1]
+
+    def looked_up(self):
+        """The similarities (b, m) of queries (b, d) to items (b, m), each query its own, as a function of the two.
+
+        There are more draws than items: what does not depend on the query is computed for all items once.
+        """
+        items, similarity = self.encoder.items, self.similarity
+        if isinstance(similarity, DotProduct):
+            return lambda queries, ids: similarity(queries, items(ids))
+        components, gates = similarity.encode_items(items.weight)
+
+        def look(queries, ids):
+            mine = functional.embedding(ids, components.flatten(1)).unflatten(-1, components.shape[1:])
+            return similarity.combine(*similarity.encode_queries(queries), mine, functional.embedding(ids, gates))
+
+        return look
 
     def scores(self, queries):
         """(b, n) of all items."""
@@ -121,6 +139,7 @@ class Learner(Trainee):
         # Some of the users, from everywhere in the file, are enough to choose an epoch.
         self.validated = self.taken[:: max(1, len(self.taken) // settings["validated"])]
         self.inputs, self.targets = windows([sequence[:-2] for sequence in self.taken], self.length)
+        self.shared = settings["negatives"] == "shared"
         self.balance = BALANCE if method.endswith("-mol") else 0.0
         self.model = model_of(method, items, settings)
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=settings["rate"])
@@ -149,9 +168,15 @@ class Learner(Trainee):
             extra = self.balance * mutual_information_loss(weights)
         else:
             positive = similarity(queries, right)
-        drawn = self.objective.sample(queries, self.draws, shared=True)
-        shared = items(drawn.ids)
-        negative = torch.cat([similarity(part, shared) for part in queries.split(max(1, PAIRS // self.draws))])
+        drawn = self.objective.sample(queries, self.draws, shared=self.shared)
+        rows = max(1, PAIRS // self.draws)
+        if self.shared:
+            vectors = items(drawn.ids)
+            negative = torch.cat([similarity(part, vectors) for part in queries.split(rows)])
+        else:
+            parts = zip(queries.split(rows), drawn.ids.split(rows), strict=True)
+            look = self.model.looked_up()
+            negative = torch.cat([look(part, ids) for part, ids in parts])
         losses, _ = sampled_cross_entropy(positive, negative, targets[:, None], drawn)
         return losses.mean() + extra
 
@@ -214,7 +239,8 @@ def options_of():
     parser = parser_of(__doc__, USUAL)
     parser.add_argument("--data", type=Path, help="file of sequences, plain or .gz")
     parser.add_argument("--sampler", choices=SAMPLERS, help="law of the negatives")
-    parser.add_argument("--draws", type=int, help="negatives that a batch shares")
+    parser.add_argument("--negatives", choices=("shared", "own"), help="one set for a batch, or one for each query")
+    parser.add_argument("--draws", type=int, help="negatives in a set")
     parser.add_argument("--batch", type=int, help="windows in a step")
     parser.add_argument("--rate", type=float, help="of the optimiser")
     parser.add_argument("--dropout", type=float, help="of the encoder")
@@ -226,7 +252,7 @@ def main():
     options = options_of()
     taken = make_up() if options.data is None else read(options.data)
     settings = dict(SMALL if options.data is None else PUBLISHED)
-    for name in ("sampler", "draws", "batch", "rate", "dropout"):
+    for name in ("negatives", "sampler", "draws", "batch", "rate", "dropout"):
         if getattr(options, name) is not None:
             settings[name] = getattr(options, name)
     items = int(max(sequence.max() for sequence in taken)) + 1

@@ -227,8 +227,17 @@ def test_only_the_balanced_mixture_is_trained_with_the_balancing_loss(similariti
     assert expected.abs() > 1e-5
 
 
-@pytest.mark.parametrize("sampler", ["uniform", "unigram"])
-def test_a_mixture_of_logits_goes_on_where_it_stopped(similarities, sampler, tmp_path):
+@pytest.mark.parametrize("method", ["sasrec-mol", "sasrec-dot"])
+def test_own_negatives_are_scored_as_shared_ones(similarities, method):
+    _, make = similarities
+    model = make(method).model.eval()
+    queries, ids = torch.randn(3, 16), torch.randint(60, (3, 5))
+    with torch.no_grad():
+        torch.testing.assert_close(model.looked_up()(queries, ids), model.scores(queries).gather(1, ids))
+
+
+@pytest.mark.parametrize(("negatives", "sampler"), [("shared", "uniform"), ("own", "unigram")])
+def test_a_mixture_of_logits_goes_on_where_it_stopped(similarities, negatives, sampler, tmp_path):
     from comparing import runs
     from comparing.command import Task
 
@@ -237,7 +246,7 @@ def test_a_mixture_of_logits_goes_on_where_it_stopped(similarities, sampler, tmp
         name="made-up",
         title="Made up",
         settings={"sampler": sampler},
-        make=lambda method, seed: make(method, sampler=sampler, batch=40),
+        make=lambda method, seed: make(method, negatives=negatives, sampler=sampler, batch=40),
         metrics={"mrr": ("MRR", ".4f")},
         chosen_by="mrr",
         lower_is_better=False,
