@@ -27,6 +27,7 @@ PAGES = [
             "reading-an-audit",
             "guide-adaptive",
             "guide-training",
+            "guide-learned-similarity",
         )
     ),
 ]

@@ -16,6 +16,7 @@ ARGUMENTS = {
     "language_model.py": ONE_EPOCH,
     "sequential_recommendation.py": ONE_EPOCH,
     "extreme_classification.py": (*ONE_EPOCH, "--labels", "2"),
+    "learned_similarity.py": (*ONE_EPOCH, "--methods", "sasrec-cosine,hstu-dot,sasrec-mol-plain"),
 }
 
 
@@ -114,11 +115,13 @@ def test_a_run_stopped_inside_an_epoch_ends_as_one_that_was_not(method, tmp_path
 
 
 @pytest.mark.usefixtures("shared")
-def test_sasrec_sees_what_came_before_and_nothing_else():
+@pytest.mark.parametrize("encoder", ["SASRec", "HSTU"])
+def test_an_encoder_sees_what_came_before_and_nothing_else(encoder):
+    from comparing.hstu import HSTU
     from comparing.sasrec import PADDING, SASRec
 
     torch.manual_seed(0)
-    model = SASRec(20, width=8, length=6).eval()
+    model = {"SASRec": SASRec, "HSTU": HSTU}[encoder](20, width=8, length=6).eval()
     sequences = torch.tensor([[PADDING, PADDING, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6]])
     later = sequences.clone()
     later[:, -1] = 7
@@ -153,3 +156,106 @@ def test_samplers_are_examined_on_the_trained_model(tmp_path):
     assert distance["MIDX, weighted"] < distance["MIDX, residual codes"] < distance["uniform"]
     assert distance["two-level, sd-2ls"] < distance["uniform"]
     assert "figures/samplers.svg" in (tmp_path / "page.md").read_text(encoding="utf-8")
+
+
+def test_the_table_and_the_searches_of_learned_similarities_are_written(tmp_path):
+    arguments = ("learned_similarity.py", "--threads", "1", "--methods", "sasrec-dot,hstu-mol,sasrec-mol")
+    printed = run_example(*arguments, "--page", "page.md", folder=tmp_path)
+    found = {run["method"]: run for run in map(json.loads, (p.read_text() for p in tmp_path.glob("runs/*.json")))}
+    assert set(found) == {"sasrec-dot", "sasrec-mol", "hstu-mol"}
+    for run in found.values():
+        # Guessing finds one in thirty.
+        assert run["test"]["hr@10"] > 0.08
+        assert run["test"]["hr@1"] <= run["test"]["mrr"] <= run["test"]["hr@200"]
+    page = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert "figures/learned-similarity.svg" in page
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("|")]
+    assert {row[0] for row in rows} >= {"SASRec, dot product", "SASRec, mixture of logits", "HSTU, mixture of logits"}
+    searched = {tuple(row[:2]): row[2:] for row in rows if len(row) == 6}
+    assert searched["brute-force", ""][0] == searched["two-pass", ""][0] == "1.0000"
+    assert searched["brute-force", ""][1] == searched["two-pass", ""][1]
+    assert searched["brute-force", ""][2] == searched["two-pass", ""][2] == "100.0%"
+    assert float(searched["average", "100"][0]) <= float(searched["average", "200"][0]) <= 1
+    assert "SASRec, mixture of logits: 300 items" in printed
+
+
+@pytest.fixture
+def similarities(shared):
+    """The example, and what makes a learner of it on a few made-up users."""
+    import learned_similarity as example
+
+    taken = example.make_up(120, 60, 6)
+
+    def learner(method, **settings):
+        torch.manual_seed(1)
+        return example.Learner(taken, 60, example.SMALL | settings, method, 0)
+
+    return example, learner
+
+
+@pytest.mark.parametrize("method", ["sasrec-mol", "hstu-mol-plain", "hstu-dot"])
+def test_a_catalogue_ranks_as_the_model_does(similarities, method):
+    _, make = similarities
+    learner = make(method)
+    for place in range(learner.steps):
+        learner.step(0, place)
+    catalogue, queries, seen, wanted = learner.searched()
+    assert len(queries) == len(learner.taken)
+    best = catalogue.top_k(queries, 20, exclude=seen, threads=1)
+    places = np.where(best.ids == wanted[:, None], np.arange(20), 20).min(axis=1)
+    ranks = np.minimum(learner.ranks(learner.taken, 1).numpy(), 20)
+    # Float32 may order two items of almost equal scores otherwise.
+    assert np.abs(places - ranks).max() <= 1
+    assert (places == ranks).mean() > 0.95
+
+
+def test_only_the_balanced_mixture_is_trained_with_the_balancing_loss(similarities):
+    example, make = similarities
+    losses, weights = [], None
+    for method in ("sasrec-mol", "sasrec-mol-plain"):
+        learner = make(method)
+        learner.model.eval()
+        queries, targets = torch.randn(7, 16, generator=torch.Generator().manual_seed(0)), torch.arange(7)
+        with torch.no_grad():
+            torch.manual_seed(2)
+            losses.append(learner.loss(queries, targets))
+            _, weights = learner.model.similarity(
+                queries, learner.model.encoder.items(targets[:, None]), with_weights=True
+            )
+    expected = example.BALANCE * example.mutual_information_loss(weights)
+    torch.testing.assert_close(losses[0] - losses[1], expected, rtol=0, atol=1e-6)
+    assert expected.abs() > 1e-5
+
+
+@pytest.mark.parametrize("method", ["sasrec-mol", "sasrec-dot"])
+def test_own_negatives_are_scored_as_shared_ones(similarities, method):
+    _, make = similarities
+    model = make(method).model.eval()
+    queries, ids = torch.randn(3, 16), torch.randint(60, (3, 5))
+    with torch.no_grad():
+        torch.testing.assert_close(model.looked_up()(queries, ids), model.scores(queries).gather(1, ids))
+
+
+@pytest.mark.parametrize(("negatives", "sampler"), [("shared", "uniform"), ("own", "unigram")])
+def test_a_mixture_of_logits_goes_on_where_it_stopped(similarities, negatives, sampler, tmp_path):
+    from comparing import runs
+    from comparing.command import Task
+
+    _, make = similarities
+    task = Task(
+        name="made-up",
+        title="Made up",
+        settings={"sampler": sampler},
+        make=lambda method, seed: make(method, negatives=negatives, sampler=sampler, batch=40),
+        metrics={"mrr": ("MRR", ".4f")},
+        chosen_by="mrr",
+        lower_is_better=False,
+        methods={"hstu-mol": "HSTU"},
+    )
+    ends = []
+    for name, epochs in (("stopped", (1, 2)), ("whole", (2,))):
+        (tmp_path / name).mkdir()
+        for count in epochs:
+            runs.Run(task, "hstu-mol", 0, tmp_path / name).train(count)
+        ends.append(json.loads((tmp_path / name / "made-up-hstu-mol-0.json").read_text())["test"])
+    assert ends[0] == ends[1]

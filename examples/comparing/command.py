@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -29,13 +29,15 @@ class Task:
     chosen_by: str
     """The figure on the validation set that chooses the epoch."""
     lower_is_better: bool
+    methods: dict = field(default_factory=lambda: METHODS)
+    """The title of each method that can be trained, by its name on the command line."""
 
 
-def parser_of(description):
-    """A parser with the options of every training example."""
+def parser_of(description, methods=tuple(METHODS)):
+    """A parser with the options of every training example; methods: those trained where none are named."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of checkpoints and results")
-    parser.add_argument("--methods", default=",".join(METHODS), help="which to train, with commas between")
+    parser.add_argument("--methods", default=",".join(methods), help="which to train, with commas between")
     parser.add_argument("--epochs", type=int, help="in all; a run that was stopped goes on")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each method")
@@ -48,8 +50,8 @@ def compare(task, options, epochs):
     """Train what is not trained yet, and show the results of all runs in the folder."""
     methods = options.methods.split(",")
     for method in methods:
-        if method not in METHODS:
-            raise SystemExit(f"There is no method {method}; choose from {', '.join(METHODS)}.")
+        if method not in task.methods:
+            raise SystemExit(f"There is no method {method}; choose from {', '.join(task.methods)}.")
     if options.page is not None:
         check_place(options.page, task.name)
     torch.set_num_threads(options.threads)

@@ -5,15 +5,14 @@ import statistics
 
 import numpy as np
 
-from comparing.methods import METHODS
 from softindex.evaluate.charts import Axis, Series, figure, plot
 from softindex.evaluate.output import write_output
 from softindex.evaluate.tables import Table, machine, place
 
 
 def read(task, folder):
-    """The finished runs of the task by method, in the order of METHODS."""
-    found = {method: [] for method in METHODS}
+    """The finished runs of the task by method, in the order of its methods."""
+    found = {method: [] for method in task.methods}
     for path in sorted(folder.glob(f"{task.name}-*.json")):
         run = json.loads(path.read_text(encoding="utf-8"))
         if run["settings"] == task.settings:
@@ -30,7 +29,7 @@ def table(task, folder):
         minutes = _spread([run["seconds"] / 60 for run in runs], ".1f")
         step = _spread([1000 * run["seconds"] / run["steps"] for run in runs], ".1f")
         epochs = "/".join(str(epochs) for epochs in sorted({run["epochs"] for run in runs}))
-        rows.append([METHODS[method], *figures, epochs, minutes, step])
+        rows.append([task.methods[method], *figures, epochs, minutes, step])
     return Table(task.title, [*columns, "epochs", "training, CPU minutes", "step, CPU ms"], rows)
 
 
@@ -63,22 +62,22 @@ def draw(task, runs):
     """Two panels: the figure that chooses the epoch, on the validation set, by epoch and by processor time."""
     title, _ = task.metrics[task.chosen_by]
     series = {"epoch": [], "minutes of training": []}
-    for style, method in enumerate(METHODS):
+    for style, method in enumerate(task.methods):
         if method not in runs:
             continue
         shared = min(len(run["history"]) for run in runs[method])
         by_run = [[row[task.chosen_by] for row in run["history"][:shared]] for run in runs[method]]
         y = np.mean(by_run, axis=0)
         minutes = np.mean([[row["seconds"] / 60 for row in run["history"][:shared]] for run in runs[method]], axis=0)
-        notes = [f"{METHODS[method]}, epoch {epoch}: {value:.4g}" for epoch, value in enumerate(y, start=1)]
+        notes = [f"{task.methods[method]}, epoch {epoch}: {value:.4g}" for epoch, value in enumerate(y, start=1)]
         for name, x in (("epoch", np.arange(1.0, shared + 1)), ("minutes of training", minutes)):
-            series[name].append(Series(METHODS[method], x, y, style, joined=True, notes=notes))
+            series[name].append(Series(task.methods[method], x, y, style, joined=True, notes=notes))
     panels = []
     for name, lines in series.items():
         x = Axis.around(name, np.concatenate([one.x for one in lines]), log=name != "epoch")
         y = Axis.around(title, np.concatenate([one.y for one in lines]), log=task.lower_is_better)
         panels.append((f"By {name}", plot(lines, x, y, title=_caption(task), text=f"By {name}.")))
-    labels = [(METHODS[method], style) for style, method in enumerate(METHODS) if method in runs]
+    labels = [(task.methods[method], style) for style, method in enumerate(task.methods) if method in runs]
     return figure(panels, labels, title=_caption(task), text="One line for each method.")
 
 
@@ -87,7 +86,8 @@ def _caption(task):
 
 
 def _settings(task):
-    return f"Settings: {', '.join(f'{name} {value:,}' for name, value in task.settings.items())}."
+    shown = {name: value if isinstance(value, str) else f"{value:,}" for name, value in task.settings.items()}
+    return f"Settings: {', '.join(f'{name} {value}' for name, value in shown.items())}."
 
 
 def _spread(values, form):

@@ -1,0 +1,282 @@
+"""Train sequence encoders with a dot product and with a mixture of logits, compare their ranks, and search the latter.
+
+    python examples/learned_similarity.py --data Beauty.txt.gz --out runs/similarity --page page.md
+
+A line of the file is a user, then the items that the user took, by number, in the order of time.  The last item of each
+user is for testing and the one before it for validation.  All items are ranked, but for those the user took before.
+Without --data sequences are made up.  A method is an encoder, sasrec or hstu, and a similarity of its queries to items:
+
+- dot: the dot product; cosine: of vectors of length one, divided by a temperature of 0.05.
+- mol: a mixture of the logits of 4 x 4 components, with the loss that balances them; mol-plain: without that loss.
+
+All are trained by a sampled softmax.  A batch shares its draws, so that their similarities to all queries are one
+product of matrices; with --negatives own each query has its own, more of the items are seen, and fewer draws do.  At
+the end a catalogue is made of the first mixture of logits in the folder, and searched in every way.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from comparing import retrieving
+from comparing.command import Task, compare, parser_of
+from comparing.hstu import HSTU
+from comparing.results import read as read_runs
+from comparing.runs import Run, Trainee, shuffled
+from comparing.sasrec import PADDING, SASRec
+from sequential_recommendation import make_up, padded, read, windows
+from softindex.evaluate.tables import check_place
+from softindex.mol import DotProduct, MixtureOfLogits, build, mutual_information_loss
+from softindex.train import UniformSampler, UnigramSampler, sampled_cross_entropy
+
+ENCODERS = {"sasrec": ("SASRec", SASRec), "hstu": ("HSTU", HSTU)}
+SIMILARITIES = {
+    "dot": "dot product",
+    "cosine": "cosine",
+    "mol": "mixture of logits",
+    "mol-plain": "mixture of logits, not balanced",
+}
+METHODS = {
+    f"{encoder}-{similarity}": f"{name}, {title}"
+    for encoder, (name, _) in ENCODERS.items()
+    for similarity, title in SIMILARITIES.items()
+}
+USUAL = ("sasrec-dot", "sasrec-cosine", "sasrec-mol", "sasrec-mol-plain", "hstu-dot", "hstu-mol")
+SAMPLERS = {"uniform": UniformSampler, "unigram": UnigramSampler}
+
+PUBLISHED = {
+    "width": 64, "blocks": 2, "heads": 2, "length": 20, "dropout": 0.4, "components": 4, "component width": 32,
+    "batch": 128, "draws": 512, "negatives": "shared", "sampler": "uniform", "rate": 2e-3,
+    "validated": 2000,
+}  # fmt: skip
+SMALL = PUBLISHED | {
+    "width": 16, "blocks": 1, "length": 10, "dropout": 0.1, "components": 2, "component width": 8, "batch": 32,
+    "draws": 64, "rate": 1e-2,
+}  # fmt: skip
+TEMPERATURE = 0.05
+BALANCE = 0.001
+"""Weight of the loss that balances the components."""
+USERS, ITEMS = 32, 1024
+"""Users and items whose similarities are computed at once: what the gate makes of them stays in the cache."""
+PAIRS = 1 << 15
+"""Queries and draws that are trained on at once: larger tensors are given back to the system, and are slow to get."""
+SEARCHED = 2000
+"""Users whose searches are compared."""
+
+
+class Model(nn.Module):
+    """An encoder of sequences, and the similarity of its queries to its items."""
+
+    def __init__(self, encoder, similarity):
+        super().__init__()
+        self.encoder, self.similarity = encoder, similarity
+
+    def queries(self, sequences, length):
+        """(b, d) for what comes after each sequence."""
+        return self.encoder(padded(sequences, length))[:, -1]
+
+    def looked_up(self):
+        """The similarities (b, m) of queries (b, d) to items (b, m), each query its own, as a function of the two.
+
+        There are more draws than items: what does not depend on the query is computed for all items once.
+        """
+        items, similarity = self.encoder.items, self.similarity
+        if isinstance(similarity, DotProduct):
+            return lambda queries, ids: similarity(queries, items(ids))
+        components, gates = similarity.encode_items(items.weight)
+
+        def look(queries, ids):
+            mine = functional.embedding(ids, components.flatten(1)).unflatten(-1, components.shape[1:])
+            return similarity.combine(*similarity.encode_queries(queries), mine, functional.embedding(ids, gates))
+
+        return look
+
+    def scores(self, queries):
+        """(b, n) of all items."""
+        parts = self.encoder.items.weight.split(ITEMS)
+        return torch.cat([self.similarity(queries, part) for part in parts], dim=1)
+
+
+def model_of(method, items, settings):
+    """The model that a method trains, as new."""
+    encoder, similarity = method.split("-", 1)
+    shape = {name: settings[name] for name in ("width", "blocks", "heads", "length", "dropout")}
+    width = settings["width"]
+    if similarity == "dot":
+        made = DotProduct(width)
+    elif similarity == "cosine":
+        made = DotProduct(width, temperature=TEMPERATURE, normalised=True)
+    else:
+        count = settings["components"]
+        made = MixtureOfLogits(
+            width,
+            width,
+            query_components=count,
+            item_components=count,
+            component_dim=settings["component width"],
+            temperature=TEMPERATURE,
+        )
+    return Model(ENCODERS[encoder][1](items, **shape), made)
+
+
+def figures_of(ranks):
+    """Hit rates, NDCG and the mean reciprocal rank by name; ranks (b,) from 0 of the items that were taken."""
+    found = {f"hr@{k}": (ranks < k).double().mean() for k in (1, 10, 50, 200)}
+    found["ndcg@10"] = ((ranks < 10) / torch.log2(ranks + 2)).mean()
+    found["mrr"] = (1 / (ranks + 1)).mean()
+    return {name: float(value) for name, value in found.items()}
+
+
+class Learner(Trainee):
+    """An encoder and a similarity over the sequences of users, of which the last two items are kept back."""
+
+    def __init__(self, taken, items, settings, method, seed):
+        self.seed, self.batch, self.length, self.draws = seed, settings["batch"], settings["length"], settings["draws"]
+        self.taken = [sequence for sequence in taken if len(sequence) > 3]
+        # Some of the users, from everywhere in the file, are enough to choose an epoch.
+        self.validated = self.taken[:: max(1, len(self.taken) // settings["validated"])]
+        self.inputs, self.targets = windows([sequence[:-2] for sequence in self.taken], self.length)
+        self.shared = settings["negatives"] == "shared"
+        self.balance = BALANCE if method.endswith("-mol") else 0.0
+        self.model = model_of(method, items, settings)
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=settings["rate"])
+        self.objective = SAMPLERS[settings["sampler"]](items)
+        self.objective.refresh(frequencies=torch.bincount(self.targets[self.targets != PADDING], minlength=items))
+        self.steps = -(-len(self.inputs) // self.batch)
+
+    def step(self, epoch, place):
+        """Learn from the next windows of the order that belongs to this epoch."""
+        self.model.train()
+        rows = shuffled(len(self.inputs), self.seed, epoch)[place * self.batch : (place + 1) * self.batch]
+        targets = self.targets[rows]
+        wanted = targets != PADDING
+        loss = self.loss(self.model.encoder(self.inputs[rows])[wanted], targets[wanted])
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+        return loss.item()
+
+    def loss(self, queries, targets):
+        """The mean loss of queries (b, d) whose targets are (b,)."""
+        items, similarity, extra = self.model.encoder.items, self.model.similarity, 0.0
+        right = items(targets[:, None])
+        if self.balance:
+            positive, weights = similarity(queries, right, with_weights=True)
+            extra = self.balance * mutual_information_loss(weights)
+        else:
+            positive = similarity(queries, right)
+        drawn = self.objective.sample(queries, self.draws, shared=self.shared)
+        rows = max(1, PAIRS // self.draws)
+        if self.shared:
+            vectors = items(drawn.ids)
+            negative = torch.cat([similarity(part, vectors) for part in queries.split(rows)])
+        else:
+            parts = zip(queries.split(rows), drawn.ids.split(rows), strict=True)
+            look = self.model.looked_up()
+            negative = torch.cat([look(part, ids) for part, ids in parts])
+        losses, _ = sampled_cross_entropy(positive, negative, targets[:, None], drawn)
+        return losses.mean() + extra
+
+    def validate(self):
+        """Where the last item but one of some users is ranked."""
+        return figures_of(self.ranks(self.validated, 2))
+
+    def test(self):
+        """Where the last item of each user is ranked."""
+        return figures_of(self.ranks(self.taken, 1))
+
+    @torch.no_grad()
+    def ranks(self, taken, back):
+        """(b,) from 0: how many items score more than the one that stands so far back in each sequence."""
+        self.model.eval()
+        ranks = []
+        for begin in range(0, len(taken), USERS):
+            part = taken[begin : begin + USERS]
+            before = [sequence[:-back] for sequence in part]
+            wanted = torch.tensor([sequence[-back] for sequence in part])[:, None]
+            scores = self.model.scores(self.model.queries(before, self.length))
+            score = scores.gather(1, wanted)
+            users = np.repeat(np.arange(len(part)), [len(items) for items in before])
+            scores[users, np.concatenate(before)] = -torch.inf
+            ranks.append((scores > score).sum(dim=1))
+        return torch.cat(ranks).double()
+
+    @torch.no_grad()
+    def searched(self):
+        """A catalogue of the items; queries of some users, what they took, and what they took next."""
+        self.model.eval()
+        some = self.taken[:: max(1, len(self.taken) // SEARCHED)]
+        before = [sequence[:-1] for sequence in some]
+        catalogue = build(self.model.similarity, self.model.encoder.items.weight.detach())
+        queries = self.model.queries(before, self.length).numpy()
+        return catalogue, queries, before, np.array([sequence[-1] for sequence in some])
+
+
+def search(task, options):
+    """Compare the ways to search a catalogue of the first run in the folder that trained a mixture of logits."""
+    runs = [run for method, found in read_runs(task, options.out).items() if "mol" in method for run in found]
+    if not runs:
+        return
+    method, seed = runs[0]["method"], runs[0]["seed"]
+    learner, progress = Run(task, method, seed, options.out).begin()
+    learner.model.load_state_dict(progress.best)
+    catalogue, queries, seen, wanted = learner.searched()
+    found = retrieving.examine(catalogue, queries, seen, wanted, options.threads)
+    title = f"{METHODS[method]}: {len(catalogue):,} items, {len(queries):,} queries"
+    retrieving.publish(found, title, sections_of(task)[1], options.page)
+
+
+def sections_of(task):
+    """Where in a page the comparison of methods stands, and where that of searches."""
+    return task.name, f"{task.name}-retrieval"
+
+
+def options_of():
+    """The command line; what it sets of the training is part of the settings."""
+    parser = parser_of(__doc__, USUAL)
+    parser.add_argument("--data", type=Path, help="file of sequences, plain or .gz")
+    parser.add_argument("--sampler", choices=SAMPLERS, help="law of the negatives")
+    parser.add_argument("--negatives", choices=("shared", "own"), help="one set for a batch, or one for each query")
+    parser.add_argument("--draws", type=int, help="negatives in a set")
+    parser.add_argument("--batch", type=int, help="windows in a step")
+    parser.add_argument("--rate", type=float, help="of the optimiser")
+    parser.add_argument("--dropout", type=float, help="of the encoder")
+    return parser.parse_args()
+
+
+def main():
+    """Compare the methods, then the searches."""
+    options = options_of()
+    taken = make_up() if options.data is None else read(options.data)
+    settings = dict(SMALL if options.data is None else PUBLISHED)
+    for name in ("negatives", "sampler", "draws", "batch", "rate", "dropout"):
+        if getattr(options, name) is not None:
+            settings[name] = getattr(options, name)
+    items = int(max(sequence.max() for sequence in taken)) + 1
+    name = "made-up users" if options.data is None else options.data.name.split(".")[0]
+    task = Task(
+        name="learned-similarity",
+        title=f"Learned similarities, {name}",
+        settings={"users": len(taken), "items": items, **settings},
+        make=lambda method, seed: Learner(taken, items, settings, method, seed),
+        metrics={f"hr@{k}": (f"HR@{k}", ".4f") for k in (1, 10, 50, 200)}
+        | {"ndcg@10": ("NDCG@10", ".4f"), "mrr": ("MRR", ".4f")},
+        chosen_by="mrr",
+        lower_is_better=False,
+        methods=METHODS,
+    )
+    if options.page is not None:
+        if not options.page.exists():
+            marks = (f"<!-- {section}: {mark} -->\n" for section in sections_of(task) for mark in ("begin", "end"))
+            options.page.write_text("".join(marks), encoding="utf-8")
+        for section in sections_of(task):
+            check_place(options.page, section)
+    compare(task, options, options.epochs or (3 if options.data is None else 12))
+    search(task, options)
+
+
+if __name__ == "__main__":
+    main()
