@@ -78,10 +78,7 @@ class Learner(Trainee):
         rows = shuffled(len(shown), self.seed, epoch)[place * self.batch : (place + 1) * self.batch]
         which = np.random.default_rng((self.seed, epoch, place)).integers(labels.shape[1], size=len(rows))
         loss = self.objective(self.model(shown[rows]), labels[rows, which], self.model.classes, bias=self.model.bias)
-        self.optimiser.zero_grad()
-        loss.backward()
-        self.optimiser.step()
-        return loss.item()
+        return self.descend(loss)
 
     def validate(self):
         """The share of labels among the best few classes."""

@@ -110,11 +110,7 @@ class Reader(Trainee):
         queries, state = self.model(inputs, self.state)
         self.state = tuple(part.detach() for part in state)
         loss = self.objective(queries, targets.flatten(), self.model.words.weight, bias=self.model.bias)
-        self.optimiser.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
-        self.optimiser.step()
-        return loss.item()
+        return self.descend(loss, CLIP)
 
     def validate(self):
         """Perplexity per token under the full softmax."""

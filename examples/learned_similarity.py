@@ -154,10 +154,7 @@ class Learner(Trainee):
         targets = self.targets[rows]
         wanted = targets != PADDING
         loss = self.loss(self.model.encoder(self.inputs[rows])[wanted], targets[wanted])
-        self.optimiser.zero_grad()
-        loss.backward()
-        self.optimiser.step()
-        return loss.item()
+        return self.descend(loss)
 
     def loss(self, queries, targets):
         """The mean loss of queries (b, d) whose targets are (b,)."""

@@ -93,10 +93,7 @@ class Recommender(Trainee):
         wanted = targets != PADDING
         queries = self.model(self.inputs[rows])[wanted]
         loss = self.objective(queries, targets[wanted], self.model.items.weight)
-        self.optimiser.zero_grad()
-        loss.backward()
-        self.optimiser.step()
-        return loss.item()
+        return self.descend(loss)
 
     def validate(self):
         """Where the last item but one of each user is ranked."""

@@ -33,6 +33,15 @@ class Trainee:
         """Take one step of the epoch, and give its loss; what is drawn of the data depends on the two numbers only."""
         raise NotImplementedError
 
+    def descend(self, loss, clip=None):
+        """Change the model against the gradient of the loss, clipped to a norm if one is given, and give its value."""
+        self.optimiser.zero_grad()
+        loss.backward()
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip)
+        self.optimiser.step()
+        return loss.item()
+
     def validate(self):
         """Figures by name, on the validation set."""
         raise NotImplementedError
