@@ -3,9 +3,13 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <vector>
 
@@ -24,7 +28,9 @@ constexpr int64_t list_bytes = 64 << 20;  // lists of the best of each pair that
 // The best `keep` of what is offered; equal scores by their position. What was beaten is thrown away in bulk.
 class Selection {
  public:
-  explicit Selection(int64_t keep) : keep_(keep) {}
+  // Scores below the threshold are passed over: it is for the caller to know that enough others come.
+  explicit Selection(int64_t keep, float threshold = std::numeric_limits<float>::lowest())
+      : keep_(keep), threshold_(threshold) {}
 
   // A tile of scores. NaN and -infinity are never kept.
   void offer(const Kernels& kernels, const float* scores, int64_t count, int64_t first) {
@@ -36,18 +42,34 @@ class Selection {
     }
     if ((int64_t)held_.size() >= 2 * keep_ + 64) shorten();
   }
+  int64_t size() const { return std::min(keep_, (int64_t)held_.size()); }
   void absorb(const Selection& other) { held_.insert(held_.end(), other.held_.begin(), other.held_.end()); }
 
-  // How many there are; best first where scores are wanted, in the order of positions otherwise.
+  // How many there are, best first.
   int64_t finish(int64_t* positions, float* scores) {
     shorten();
-    if (scores != nullptr) std::sort(held_.begin(), held_.end());
+    std::sort(held_.begin(), held_.end());
     for (size_t i = 0; i < held_.size(); ++i) {
-      positions[i] = (int64_t)(uint32_t)held_[i];
-      if (scores != nullptr) scores[i] = score(held_[i]);
+      positions[i] = position(held_[i]);
+      scores[i] = score(held_[i]);
     }
-    if (scores == nullptr) std::sort(positions, positions + held_.size());
     return (int64_t)held_.size();
+  }
+
+  // How many there are, in the order of their positions, which are below n. marks: memory to work in.
+  int64_t finish(int64_t* positions, int64_t n, std::vector<uint64_t>& marks) {
+    shorten();
+    const int64_t count = (int64_t)held_.size(), words = (n + 63) / 64;
+    if (words > 16 * count) {  // few of many
+      for (int64_t i = 0; i < count; ++i) positions[i] = position(held_[i]);
+      std::sort(positions, positions + count);
+      return count;
+    }
+    marks.assign(words, 0);  // a bit for each item: reading them all is less work than to sort
+    for (uint64_t key : held_) marks[position(key) / 64] |= (uint64_t)1 << position(key) % 64;
+    for (int64_t word = 0; word < words; ++word)
+      for (uint64_t bits = marks[word]; bits != 0; bits &= bits - 1) *positions++ = word * 64 + __builtin_ctzll(bits);
+    return count;
   }
 
  private:
@@ -59,6 +81,7 @@ class Selection {
     bits = bits >> 31 ? ~bits : bits | 0x80000000u;
     return (uint64_t)~bits << 32 | (uint64_t)position;
   }
+  static int64_t position(uint64_t key) { return (int64_t)(uint32_t)key; }
   static float score(uint64_t key) {
     uint32_t bits = ~(uint32_t)(key >> 32);
     bits = bits >> 31 ? bits & 0x7FFFFFFFu : ~bits;
@@ -74,7 +97,7 @@ class Selection {
   }
 
   int64_t keep_;
-  float threshold_ = std::numeric_limits<float>::lowest();
+  float threshold_;
   std::vector<uint64_t> held_;
 };
 
@@ -144,9 +167,24 @@ struct Packed {
   }
 };
 
+// Memory that begins with a cache line: a register read across two of them costs two reads.
+template <class T>
+struct OnLines {
+  using value_type = T;
+  static constexpr std::align_val_t line{64};
+
+  OnLines() = default;
+  template <class Other>
+  OnLines(const OnLines<Other>&) {}
+  T* allocate(size_t count) { return (T*)::operator new(count * sizeof(T), line); }
+  void deallocate(T* held, size_t) { ::operator delete(held, line); }
+  bool operator==(const OnLines&) const { return true; }
+  bool operator!=(const OnLines&) const { return false; }
+};
+
 template <class Real>
 struct Scratch {
-  std::vector<Real> columns, gates, work, scores;
+  std::vector<Real, OnLines<Real>> columns, gates, work, scores;
 
   Scratch(const Mixture<Real>& m, bool gated, int64_t tile)
       : columns(m.item_parts * m.d * tile), gates(gated ? m.query_parts * m.item_parts * tile : 0),
@@ -192,7 +230,7 @@ class BoundMixture {
         mine[q].offer(kernels_, scratch.scores.data(), count, first);
       }
     });
-    finish(all, keep, positions.data(), scores.data());
+    finish(all, keep, threads, positions.data(), scores.data());
   }
 
   // The items whose mean component has the largest product with a query (b, d): positions (b, keep), increasing.
@@ -206,17 +244,26 @@ class BoundMixture {
     nb::gil_scoped_release release;
     const std::vector<float> packed = pack(queries.data(), b, d);
     const Mixture<float> plain = {b, 1, d, 0, false, nullptr, nullptr, nullptr, nullptr};
-    std::vector<Selection> all(b, Selection(keep));
-    over_tiles(threads, all, [&](int64_t first, int64_t count, auto& scratch, auto& mine) {
+    const auto score = [&](int64_t first, int64_t count, auto& scratch) {
       scratch.work.resize(std::max<size_t>(scratch.work.size(), b * tile));
       kernels_.mixture_gather(averages_.data() + first * d, d, nullptr, count, scratch.columns.data());
       kernels_.mixture_logits(plain, packed.data(), scratch.columns.data(), scratch.work.data());
-      for (int64_t q = 0; q < b; ++q) {
-        out.apply(q, first, count, scratch.work.data() + q * tile);
-        mine[q].offer(kernels_, scratch.work.data() + q * tile, count, first);
-      }
-    });
-    finish(all, keep, positions.data(), nullptr);
+      for (int64_t q = 0; q < b; ++q) out.apply(q, first, count, scratch.work.data() + q * tile);
+    };
+    const auto search = [&](std::vector<Selection>& all) {
+      over_tiles(threads, all, [&](int64_t first, int64_t count, auto& scratch, auto& mine) {
+        score(first, count, scratch);
+        for (int64_t q = 0; q < b; ++q) mine[q].offer(kernels_, scratch.work.data() + q * tile, count, first);
+      });
+    };
+    std::vector<Selection> all = begin_high(b, keep, score);
+    search(all);
+    // A threshold that was too high is a rare misfortune: then everything is gone through without.
+    if (std::any_of(all.begin(), all.end(), [&](const Selection& one) { return one.size() < keep; })) {
+      all.assign(b, Selection(keep));
+      search(all);
+    }
+    finish(all, keep, threads, positions.data(), nullptr);
   }
 
   // largest (b, n): the largest logit of each item, -infinity where it is excluded. listed (b, pairs, keep): the items
@@ -250,7 +297,7 @@ class BoundMixture {
           }
         }
       });
-      if (lists > 0) finish(all, keep, listed->data() + begin * lists * keep, nullptr);
+      if (lists > 0) finish(all, keep, threads, listed->data() + begin * lists * keep, nullptr);
     }
   }
 
@@ -260,7 +307,7 @@ class BoundMixture {
     check_queries(queries, gates);
     check_lists(queries.shape(0), offsets, positions, scores.shape(0));
     nb::gil_scoped_release release;
-    score_lists(pack_queries<float>(queries), gates, offsets, positions, threads, scores.data());
+    score_lists(pack_queries<float>(queries), gates, offsets, positions, threads, scores.data(), [](int64_t, int64_t) {});
   }
 
   // The best of the listed items, whose positions increase: positions and scores (b, keep) as those of `best`.
@@ -271,20 +318,20 @@ class BoundMixture {
     check_lists(b, offsets, listed, listed.shape(0));
     expect(keep >= 1 && fits(positions, b, keep) && fits(scores, b, keep), unfit);
     nb::gil_scoped_release release;
+    std::fill_n(positions.data(), b * keep, -1);
+    std::fill_n(scores.data(), b * keep, nothing);
     std::vector<float> all(listed.shape(0) + tile);  // a tile more, as selections read whole ones
-    score_lists(pack_queries<float>(queries), gates, offsets, listed, threads, all.data());
-    parallel(b, threads, [&](const auto& next) {
-      for (int64_t q = next(); q >= 0; q = next()) {
-        const int64_t begin = offsets.data()[q], count = offsets.data()[q + 1] - begin;
-        std::vector<Selection> mine(1, Selection(keep));
-        for (int64_t first = 0; first < count; first += tile)
-          mine[0].offer(kernels_, all.data() + begin + first, std::min(tile, count - first), first);
-        finish(mine, keep, positions.data() + q * keep, scores.data() + q * keep);
-        for (int64_t i = 0; i < keep; ++i) {
-          int64_t& at = positions.data()[q * keep + i];
-          if (at >= 0) at = listed.data()[begin + at];
-        }
-      }
+    std::vector<std::atomic<int64_t>> missing(b);    // scores of each query
+    for (int64_t q = 0; q < b; ++q) missing[q] = offsets.data()[q + 1] - offsets.data()[q];
+    score_lists(pack_queries<float>(queries), gates, offsets, listed, threads, all.data(), [&](int64_t q, int64_t made) {
+      if (missing[q].fetch_sub(made) > made) return;
+      const int64_t begin = offsets.data()[q], count = offsets.data()[q + 1] - begin;
+      Selection mine(keep);
+      for (int64_t first = 0; first < count; first += tile)
+        mine.offer(kernels_, all.data() + begin + first, std::min(tile, count - first), first);
+      int64_t* at = positions.data() + q * keep;
+      const int64_t found = mine.finish(at, scores.data() + q * keep);
+      for (int64_t i = 0; i < found; ++i) at[i] = listed.data()[begin + at[i]];
     });
   }
 
@@ -360,8 +407,11 @@ class BoundMixture {
     }
   }
 
+  // done(query, count) after each stretch of scores.
+  template <class Done>
   void score_lists(const std::vector<float>& packed, const std::optional<In<float, 2>>& gates,
-                   const In<int64_t, 1>& offsets, const In<int64_t, 1>& listed, int64_t threads, float* to) const {
+                   const In<int64_t, 1>& offsets, const In<int64_t, 1>& listed, int64_t threads, float* to,
+                   const Done& done) const {
     const int64_t tile = kernels_.mixture_tile();
     over_lists(offsets, tile, threads, single_.mixture, [&](int64_t q, int64_t begin, int64_t count, auto& scratch) {
       gather(listed.data() + begin, 0, count, scratch);
@@ -369,7 +419,31 @@ class BoundMixture {
       fetch(listed.data() + ahead, std::min(tile, offsets.data()[q + 1] - ahead));
       score(packed, gates, q, scratch);
       std::copy_n(scratch.scores.data(), count, to + begin);
+      done(q, count);
     });
+  }
+
+  // Selections of b queries that begin at what some tiles, evenly spread, tell of the last score to be kept: most of
+  // the work of a selection is with scores that are kept for a while only.
+  template <class Score>
+  std::vector<Selection> begin_high(int64_t b, int64_t keep, const Score& score) const {
+    const int64_t tile = kernels_.mixture_tile(), tiles = n_ / tile, sampled = std::min<int64_t>(tiles / 8, 64);
+    const double expected = (double)keep * sampled * tile / n_;
+    const int64_t rank = (int64_t)(expected + 4 * std::sqrt(expected) + 4);  // far enough down to be too low, not too high
+    if (rank >= sampled * tile) return std::vector<Selection>(b, Selection(keep));
+    Scratch<float> scratch(single_.mixture, gates_.has_value(), tile);
+    std::vector<std::vector<float>> seen(b);
+    for (int64_t i = 0; i < sampled; ++i) {
+      score(i * (tiles / sampled) * tile, tile, scratch);
+      for (int64_t q = 0; q < b; ++q)
+        seen[q].insert(seen[q].end(), scratch.work.data() + q * tile, scratch.work.data() + (q + 1) * tile);
+    }
+    std::vector<Selection> all;
+    for (std::vector<float>& scores : seen) {
+      std::nth_element(scores.begin(), scores.begin() + rank, scores.end(), std::greater<float>());
+      all.emplace_back(keep, std::max(scores[rank], std::numeric_limits<float>::lowest()));
+    }
+    return all;
   }
 
   // work(first item, count, scratch, selections of this thread) for every tile of items; the selections are merged.
@@ -407,14 +481,22 @@ class BoundMixture {
     });
   }
 
-  static void finish(std::vector<Selection>& all, int64_t keep, int64_t* positions, float* scores) {
-    for (size_t i = 0; i < all.size(); ++i) {
-      float* to = scores == nullptr ? nullptr : scores + i * keep;
-      for (int64_t j = all[i].finish(positions + i * keep, to); j < keep; ++j) {
-        positions[i * keep + j] = -1;
-        if (to != nullptr) to[j] = nothing;
+  // positions and scores (all, keep), best first; without scores, positions in increasing order. -1 where there are fewer.
+  void finish(std::vector<Selection>& all, int64_t keep, int64_t threads, int64_t* positions, float* scores) const {
+    // To start threads takes as long as to sort a few thousand.
+    parallel((int64_t)all.size(), (int64_t)all.size() * keep < 1 << 16 ? 1 : threads, [&](const auto& next) {
+      std::vector<uint64_t> marks;
+      for (int64_t i = next(); i >= 0; i = next()) {
+        int64_t *at = positions + i * keep, count;
+        if (scores != nullptr) {
+          count = all[i].finish(at, scores + i * keep);
+          std::fill(scores + i * keep + count, scores + (i + 1) * keep, nothing);
+        } else {
+          count = all[i].finish(at, n_, marks);
+        }
+        std::fill(at + count, at + keep, -1);
       }
-    }
+    });
   }
 
   In<float, 3> items_;

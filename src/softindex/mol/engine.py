@@ -60,23 +60,26 @@ class Batch:
     """One row of positions for all queries, or one for each."""
     left: Integers
     """(b,) items that are not excluded."""
+    sizes: Sizes
     single: Errors
-    double: Errors
+    """Of scores in float32."""
 
     def __len__(self) -> int:
         return len(self.side.components)
 
-    def take(self, rows: Any) -> Batch:
-        """The queries of some rows."""
+    def take(self, rows: Integers) -> Batch:
+        """The queries of some rows, in increasing order."""
+        if len(rows) == len(self):
+            return self
         side, shared = self.side, len(self.excluded.offsets) == 2
         gates = None if side.gates is None else np.ascontiguousarray(side.gates[rows])
         parts = [] if shared else self.excluded.split(self.excluded.positions)
         return Batch(
             QuerySide(np.ascontiguousarray(side.components[rows]), gates, side.single),
-            self.excluded if shared else Lists.of([parts[row] for row in np.arange(len(self))[rows]]),
+            self.excluded if shared else Lists.of([parts[row] for row in rows.tolist()]),
             self.left[rows],
+            self.sizes.take(rows),
             Errors(*(values[rows] for values in self.single)),
-            Errors(*(values[rows] for values in self.double)),
         )
 
 
@@ -122,10 +125,10 @@ class Engine:
             self._gate_sizes if gated else None,
             hidden_sizes(self.form, self._products, wide, self.lengths),
         )
-        single, double = (bound_errors(self.form, sizes, unit) for unit in (SINGLE, DOUBLE))
+        single = bound_errors(self.form, sizes, SINGLE)
         if not (single.ceiling < 1e30).all() or not np.isfinite(single.score).all():
             raise InputError("the queries are so long that scores would overflow float32; rescale them.")
-        return Batch(side, excluded, left, single, double)
+        return Batch(side, excluded, left, sizes, single)
 
     def best(self, batch: Batch, keep: int, threads: int) -> tuple[Integers, Floats]:
         """Positions and scores (b, keep) of the best of all items, best first; -1 and -inf where there are fewer."""
@@ -172,8 +175,12 @@ class Engine:
         )
         return lists.split(scores)
 
+    def precise_errors(self, batch: Batch) -> Doubles:
+        """(b,) no score in float64 is off by more."""
+        return bound_errors(self.form, batch.sizes, DOUBLE).score
+
     def score_precisely(self, batch: Batch, lists: Lists, threads: int) -> list[Doubles]:
-        """The same in float64, within batch.double.score."""
+        """The same in float64, within precise_errors(batch)."""
         scores = np.empty(len(lists.positions))
         gates = batch.side.gates
         wide = batch.side.components.astype(np.float64) / self.form.temperature

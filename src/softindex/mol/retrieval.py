@@ -112,7 +112,8 @@ def two_pass(engine: Engine, batch: Batch, plan: Plan) -> Found:
     few = counts <= HOPELESS * batch.left
     found = Found.empty(len(batch), plan.k)
     if not few.all():
-        found.put(~few, brute_force(engine, batch.take(~few), plan))
+        many = np.flatnonzero(~few)
+        found.put(many, brute_force(engine, batch.take(many), plan))
     if few.any():
         rows = np.flatnonzero(few)
         outside = np.where(alive, -np.inf, largest).max(axis=1) + batch.single.logit
@@ -130,8 +131,8 @@ def exact(engine: Engine, batch: Batch, plan: Plan) -> Found:
     if engine.n > SPARE * plan.k + PROBED:
         floor, _ = _floor(engine, batch, plan)
         passes = (engine.sample_largest(batch, PROBED) >= floor[:, None]).mean(axis=1) <= HOPELESS
-    for rows, method in ((passes, two_pass), (~passes, brute_force)):
-        if rows.any():
+    for rows, method in ((np.flatnonzero(passes), two_pass), (np.flatnonzero(~passes), brute_force)):
+        if len(rows):
             found.put(rows, method(engine, batch.take(rows), plan))
     return found
 
@@ -233,15 +234,15 @@ def _settle(engine: Engine, batch: Batch, positions: Integers, scores: Floats, o
     found = Found.empty(len(batch), k)
     found.positions[:], found.scores[:] = positions[:, :k], scores[:, :k]
     worth = scores[:, 0] + error >= outside
-    rows = np.flatnonzero(worth)
+    rows, slack = np.flatnonzero(worth), error.copy()
     if len(rows):
+        slack[rows] = engine.precise_errors(batch.take(rows))
         near = (scores >= (scores[:, k - 1] - 2 * error)[:, None]).sum(axis=1)
         contested = [positions[row, : near[row]] for row in rows.tolist()]
         precise = engine.score_precisely(batch.take(rows), Lists.of(contested), plan.threads)
         for row, mine, values in zip(rows.tolist(), contested, precise, strict=True):
             order = np.lexsort((mine, -values))[:k]
             found.positions[row], found.scores[row] = mine[order], values[order]
-    slack = np.where(worth, batch.double.score, error)
     # A result is proven where its true score is not below what any item left out may reach.
     found.proven[:] = (found.scores >= (outside + slack)[:, None]) & worth[:, None]
     found.gap[:] = np.maximum(0.0, outside + slack - found.scores[:, -1])

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from softindex.errors import InputError
 from softindex.mol.form import Form
-from softindex.records import Doubles
+from softindex.records import Doubles, Integers
 
 __all__ = ["DOUBLE", "SINGLE", "Errors", "Sizes", "bound_errors", "hidden_sizes", "pair_products"]
 
@@ -36,6 +36,11 @@ class Sizes(NamedTuple):
     """(P,) the largest size of v."""
     hidden: Doubles | None = None
     """(b, h) sizes of the inputs of the gate's hidden layer, where they are known."""
+
+    def take(self, rows: Integers) -> Sizes:
+        """Those of some queries."""
+        gates, hidden = (None if part is None else part[rows] for part in (self.query_gates, self.hidden))
+        return self._replace(queries=self.queries[rows], query_gates=gates, hidden=hidden)
 
 
 class Errors(NamedTuple):
@@ -90,16 +95,20 @@ def bound_errors(form: Form, sizes: Sizes, unit: float) -> Errors:
     return Errors(score * (1 + 1e-9) + TINY, worst + TINY, top)
 
 
-def pair_products(form: Form) -> Doubles | None:
-    """(h P_x, P_q P_q) products of the weights by which the hidden layer mixes a query's components."""
+def pair_products(form: Form) -> tuple[Doubles, Doubles] | None:
+    """(P_q P_q, h P_x) products of the weights by which the hidden layer mixes a query's components, and the largest
+    size (h P_x,) of each column."""
     if form.gate is None:
         return None
     weights = form.gate.first.astype(np.float64).reshape(-1, form.query_components, form.item_components)
     mixed = weights.transpose(0, 2, 1).reshape(-1, form.query_components)
-    return (mixed[:, :, None] * mixed[:, None, :]).reshape(len(mixed), -1)
+    products = np.ascontiguousarray((mixed[:, :, None] * mixed[:, None, :]).reshape(len(mixed), -1).T)
+    return products, np.abs(products).max(axis=0)
 
 
-def hidden_sizes(form: Form, products: Doubles | None, queries: Doubles, items: Doubles) -> Doubles | None:
+def hidden_sizes(
+    form: Form, products: tuple[Doubles, Doubles] | None, queries: Doubles, items: Doubles
+) -> Doubles | None:
     """(b, h) how large an input of the hidden layer can be, for queries (b, P_q, d) and items of these lengths (P_x,).
 
     It is the sum over the item's components x_r of <c_r, x_r>, with c_r = sum_p first[h, (p, r)] q_p / temperature: at
@@ -110,7 +119,7 @@ def hidden_sizes(form: Form, products: Doubles | None, queries: Doubles, items: 
     b = len(queries)
     dots = np.einsum("bpd,bqd->bpq", queries, queries).reshape(b, -1)
     # What is left of large products may be less than their rounding.
-    squares = np.maximum(dots @ products.T, 0) + 1e-13 * (np.abs(dots) @ np.abs(products).T)
+    squares = np.maximum(dots @ products[0], 0) + 1e-13 * np.abs(dots).sum(axis=1)[:, None] * products[1]
     lengths = np.sqrt(squares).reshape(b, -1, form.item_components) / form.temperature
     return np.asarray(lengths @ items * (1 + 1e-9) + _sizes_of(form.gate.first_bias))
 
