@@ -23,11 +23,12 @@ from torch.nn import functional
 
 from comparing import retrieving
 from comparing.command import Task, compare, parser_of
+from comparing.encoders import PADDING
 from comparing.hstu import HSTU
 from comparing.results import read as read_runs
-from comparing.runs import Run, Trainee, shuffled
-from comparing.sasrec import PADDING, SASRec
-from sequential_recommendation import make_up, padded, read, windows
+from comparing.runs import Run
+from comparing.sasrec import SASRec
+from comparing.sequences import SequenceTrainee, padded, taken_and_called
 from softindex.evaluate.tables import check_place
 from softindex.mol import DotProduct, MixtureOfLogits, build, mutual_information_loss
 from softindex.train import UniformSampler, UnigramSampler, sampled_cross_entropy
@@ -74,9 +75,9 @@ class Model(nn.Module):
         super().__init__()
         self.encoder, self.similarity = encoder, similarity
 
-    def queries(self, sequences, length):
-        """(b, d) for what comes after each sequence."""
-        return self.encoder(padded(sequences, length))[:, -1]
+    def queries(self, sequences):
+        """(b, d) for what comes after padded sequences (b, length)."""
+        return self.encoder(sequences)[:, -1]
 
     def looked_up(self):
         """The similarities (b, m) of queries (b, d) to items (b, m), each query its own, as a function of the two.
@@ -122,39 +123,28 @@ def model_of(method, items, settings):
     return Model(ENCODERS[encoder][1](items, **shape), made)
 
 
-def figures_of(ranks):
-    """Hit rates, NDCG and the mean reciprocal rank by name; ranks (b,) from 0 of the items that were taken."""
-    found = {f"hr@{k}": (ranks < k).double().mean() for k in (1, 10, 50, 200)}
-    found["ndcg@10"] = ((ranks < 10) / torch.log2(ranks + 2)).mean()
-    found["mrr"] = (1 / (ranks + 1)).mean()
-    return {name: float(value) for name, value in found.items()}
+class Learner(SequenceTrainee):
+    """An encoder and a similarity, with a softmax over drawn items."""
 
-
-class Learner(Trainee):
-    """An encoder and a similarity over the sequences of users, of which the last two items are kept back."""
+    users_at_once = USERS
 
     def __init__(self, taken, items, settings, method, seed):
-        self.seed, self.batch, self.length, self.draws = seed, settings["batch"], settings["length"], settings["draws"]
-        self.taken = [sequence for sequence in taken if len(sequence) > 3]
+        super().__init__(taken, items, settings, seed)
         # Some of the users, from everywhere in the file, are enough to choose an epoch.
         self.validated = self.taken[:: max(1, len(self.taken) // settings["validated"])]
-        self.inputs, self.targets = windows([sequence[:-2] for sequence in self.taken], self.length)
-        self.shared = settings["negatives"] == "shared"
+        self.draws, self.shared = settings["draws"], settings["negatives"] == "shared"
         self.balance = BALANCE if method.endswith("-mol") else 0.0
         self.model = model_of(method, items, settings)
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=settings["rate"])
         self.objective = SAMPLERS[settings["sampler"]](items)
-        self.objective.refresh(frequencies=torch.bincount(self.targets[self.targets != PADDING], minlength=items))
-        self.steps = -(-len(self.inputs) // self.batch)
+        self.objective.refresh(frequencies=self.frequencies)
 
     def step(self, epoch, place):
-        """Learn from the next windows of the order that belongs to this epoch."""
+        """Learn from the next windows."""
         self.model.train()
-        rows = shuffled(len(self.inputs), self.seed, epoch)[place * self.batch : (place + 1) * self.batch]
-        targets = self.targets[rows]
+        inputs, targets = self.examples(epoch, place)
         wanted = targets != PADDING
-        loss = self.loss(self.model.encoder(self.inputs[rows])[wanted], targets[wanted])
-        return self.descend(loss)
+        return self.descend(self.loss(self.model.encoder(inputs)[wanted], targets[wanted]))
 
     def loss(self, queries, targets):
         """The mean loss of queries (b, d) whose targets are (b,)."""
@@ -179,27 +169,18 @@ class Learner(Trainee):
 
     def validate(self):
         """Where the last item but one of some users is ranked."""
-        return figures_of(self.ranks(self.validated, 2))
+        return self.figures(self.ranks(self.validated, 2))
 
-    def test(self):
-        """Where the last item of each user is ranked."""
-        return figures_of(self.ranks(self.taken, 1))
+    def scores(self, sequences):
+        """(b, n) scores of all items for what comes after padded sequences (b, length)."""
+        return self.model.scores(self.model.queries(sequences))
 
-    @torch.no_grad()
-    def ranks(self, taken, back):
-        """(b,) from 0: how many items score more than the one that stands so far back in each sequence."""
-        self.model.eval()
-        ranks = []
-        for begin in range(0, len(taken), USERS):
-            part = taken[begin : begin + USERS]
-            before = [sequence[:-back] for sequence in part]
-            wanted = torch.tensor([sequence[-back] for sequence in part])[:, None]
-            scores = self.model.scores(self.model.queries(before, self.length))
-            score = scores.gather(1, wanted)
-            users = np.repeat(np.arange(len(part)), [len(items) for items in before])
-            scores[users, np.concatenate(before)] = -torch.inf
-            ranks.append((scores > score).sum(dim=1))
-        return torch.cat(ranks).double()
+    def figures(self, ranks):
+        """Hit rates, NDCG and the mean reciprocal rank of the ranks (b,), from 0, of what users took."""
+        found = {f"hr@{k}": (ranks < k).double().mean() for k in (1, 10, 50, 200)}
+        found["ndcg@10"] = ((ranks < 10) / torch.log2(ranks + 2)).mean()
+        found["mrr"] = (1 / (ranks + 1)).mean()
+        return {name: float(value) for name, value in found.items()}
 
     @torch.no_grad()
     def searched(self):
@@ -208,7 +189,7 @@ class Learner(Trainee):
         some = self.taken[:: max(1, len(self.taken) // SEARCHED)]
         before = [sequence[:-1] for sequence in some]
         catalogue = build(self.model.similarity, self.model.encoder.items.weight.detach())
-        queries = self.model.queries(before, self.length).numpy()
+        queries = self.model.queries(padded(before, self.length)).numpy()
         return catalogue, queries, before, np.array([sequence[-1] for sequence in some])
 
 
@@ -247,13 +228,11 @@ def options_of():
 def main():
     """Compare the methods, then the searches."""
     options = options_of()
-    taken = make_up() if options.data is None else read(options.data)
+    taken, items, name = taken_and_called(options.data)
     settings = dict(SMALL if options.data is None else PUBLISHED)
     for name in ("negatives", "sampler", "draws", "batch", "rate", "dropout"):
         if getattr(options, name) is not None:
             settings[name] = getattr(options, name)
-    items = int(max(sequence.max() for sequence in taken)) + 1
-    name = "made-up users" if options.data is None else options.data.name.split(".")[0]
     task = Task(
         name="learned-similarity",
         title=f"Learned similarities, {name}",

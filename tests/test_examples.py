@@ -117,8 +117,9 @@ def test_a_run_stopped_inside_an_epoch_ends_as_one_that_was_not(method, tmp_path
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("encoder", ["SASRec", "HSTU"])
 def test_an_encoder_sees_what_came_before_and_nothing_else(encoder):
+    from comparing.encoders import PADDING
     from comparing.hstu import HSTU
-    from comparing.sasrec import PADDING, SASRec
+    from comparing.sasrec import SASRec
 
     torch.manual_seed(0)
     model = {"SASRec": SASRec, "HSTU": HSTU}[encoder](20, width=8, length=6).eval()
@@ -183,8 +184,9 @@ def test_the_table_and_the_searches_of_learned_similarities_are_written(tmp_path
 def similarities(shared):
     """The example, and what makes a learner of it on a few made-up users."""
     import learned_similarity as example
+    from comparing.sequences import make_up
 
-    taken = example.make_up(120, 60, 6)
+    taken = make_up(120, 60, 6)
 
     def learner(method, **settings):
         torch.manual_seed(1)

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
+from comparing.results import illustrate
 from softindex.evaluate.charts import Axis, Series, figure, plot
-from softindex.evaluate.output import write_output
 from softindex.evaluate.tables import Table, place
 from softindex.train import (
     LSHSampler,
@@ -107,7 +107,6 @@ def publish(diagnoses, page):
     found = Table(title, columns, rows).markdown()
     print(found)
     if page is not None:
-        picture = page.parent / "figures" / "samplers.svg"
-        picture.parent.mkdir(exist_ok=True)
-        write_output(picture, _draw(diagnoses, "The gradient with each sampler"))
-        place(page, "samplers", f"\n{found}\n\n![The gradient with each sampler](figures/samplers.svg)\n")
+        caption = "The gradient with each sampler"
+        picture = illustrate(page, "samplers", _draw(diagnoses, caption), caption)
+        place(page, "samplers", f"\n{found}\n\n{picture}\n")

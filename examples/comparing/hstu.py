@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from comparing.sasrec import PADDING
+from comparing.encoders import Encoder
 
 
 class Block(nn.Module):
@@ -21,37 +21,22 @@ class Block(nn.Module):
         self.parts, self.joined = nn.Linear(width, 4 * width), nn.Linear(width, width)
         self.nearness = nn.Parameter(0.02 * torch.randn(heads, length))
         self.dropout = nn.Dropout(dropout)
+        place = torch.arange(length)
+        self.register_buffer("distances", (place[:, None] - place).clamp(min=0), persistent=False)
 
-    def forward(self, states, visible, distances):
-        """(b, t, d) from (b, t, d); visible (b, 1, t, t): which places each looks at; distances (t, t) to them."""
+    def forward(self, states, visible):
+        """(b, t, d) from (b, t, d); visible (b, 1, t, t) says which places each place may look at."""
         batch, length, width = states.shape
         u, v, q, k = functional.silu(self.parts(self.before(states))).chunk(4, dim=-1)
         v, q, k = (part.view(batch, length, self.heads, -1).transpose(1, 2) for part in (v, q, k))
-        weights = functional.silu(q @ k.transpose(2, 3) + self.nearness[:, distances]) / self.length * visible
+        weights = functional.silu(q @ k.transpose(2, 3) + self.nearness[:, self.distances]) / self.length * visible
         found = (weights @ v).transpose(1, 2).reshape(batch, length, width)
         return states + self.joined(self.dropout(self.after(found) * u))
 
 
-class HSTU(nn.Module):
-    """Queries for the next item after each place of a sequence; takes and gives what `SASRec` does."""
+class HSTU(Encoder):
+    """An encoder of such blocks."""
 
     def __init__(self, items, *, width=64, blocks=2, heads=2, length=20, dropout=0.2):
-        super().__init__()
-        self.items, self.places = nn.Embedding(items, width), nn.Embedding(length, width)
-        for table in (self.items, self.places):
-            nn.init.normal_(table.weight, std=width**-0.5)
-        self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.ModuleList(Block(width, heads, length, dropout) for _ in range(blocks))
-        self.last = nn.LayerNorm(width)
-        place = torch.arange(length)
-        self.register_buffer("distances", (place[:, None] - place).clamp(min=0), persistent=False)
-
-    def forward(self, sequences):
-        """(b, length, d); what stands at places of PADDING means nothing."""
-        known = sequences != PADDING
-        before = torch.ones_like(self.distances, dtype=torch.bool).tril()
-        visible = known[:, None, None, :] & before
-        states = self.dropout(self.items(sequences.clamp(min=0)) + self.places.weight) * known[..., None]
-        for block in self.blocks:
-            states = block(states, visible, self.distances)
-        return self.last(states)
+        made = (Block(width, heads, length, dropout) for _ in range(blocks))
+        super().__init__(items, made, width=width, length=length, dropout=dropout)

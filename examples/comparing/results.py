@@ -36,16 +36,13 @@ def table(task, folder):
 def publish(task, folder, page):
     """Put the table and the plot between the marks of the task in a page; the plot is a file in figures/ beside it."""
     runs = read(task, folder)
-    picture = page.parent / "figures" / f"{task.name}.svg"
-    picture.parent.mkdir(exist_ok=True)
-    write_output(picture, draw(task, runs))
     several = max(len(found) for found in runs.values()) > 1
     threads = sorted({run["threads"] for found in runs.values() for run in found})
     body = [
         "",
         table(task, folder).markdown(),
         "",
-        f"![{_caption(task)}](figures/{picture.name})",
+        illustrate(page, task.name, draw(task, runs), _caption(task)),
         "",
         f"{_settings(task)} "
         + ("The mean over the seeds ± their standard deviation. " if several else "One seed. ")
@@ -56,6 +53,14 @@ def publish(task, folder, page):
         "",
     ]
     place(page, task.name, "\n".join(body))
+
+
+def illustrate(page, name, drawing, caption):
+    """Write a drawing to figures/ beside a page, and give the line of the page that shows it."""
+    picture = page.parent / "figures" / f"{name}.svg"
+    picture.parent.mkdir(exist_ok=True)
+    write_output(picture, drawing)
+    return f"![{caption}](figures/{picture.name})"
 
 
 def draw(task, runs):

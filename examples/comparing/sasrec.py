@@ -4,8 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-PADDING = -1
-"""Stands in a sequence where there is no item."""
+from comparing.encoders import Encoder
 
 
 class Block(nn.Module):
@@ -22,34 +21,17 @@ class Block(nn.Module):
     def forward(self, states, visible):
         """(b, t, d) from (b, t, d); visible (b, 1, t, t) says which places each place may look at."""
         batch, length, width = states.shape
+        # A place without an item looks at itself, as a softmax over nothing is not a number.
+        visible = visible | torch.eye(length, dtype=torch.bool, device=states.device)
         parts = self.attended(self.before_attention(states)).view(batch, length, 3, self.heads, width // self.heads)
         found = functional.scaled_dot_product_attention(*parts.permute(2, 0, 3, 1, 4), attn_mask=visible)
         states = states + self.dropout(self.joined(found.transpose(1, 2).reshape(batch, length, width)))
         return states + self.dropout(self.layer(self.before_layer(states)))
 
 
-class SASRec(nn.Module):
-    """Queries for the next item after each place of a sequence; items.weight (n, d) is the layer they are held to.
-
-    Sequences are (b, length), the newest item last, filled up with PADDING on the left.
-    """
+class SASRec(Encoder):
+    """An encoder of such blocks."""
 
     def __init__(self, items, *, width=64, blocks=2, heads=2, length=20, dropout=0.2):
-        super().__init__()
-        self.items, self.places = nn.Embedding(items, width), nn.Embedding(length, width)
-        for table in (self.items, self.places):
-            nn.init.normal_(table.weight, std=width**-0.5)
-        self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(blocks))
-        self.last = nn.LayerNorm(width)
-
-    def forward(self, sequences):
-        """(b, length, d); what stands at places of PADDING means nothing."""
-        known, length = sequences != PADDING, sequences.shape[1]
-        itself = torch.eye(length, dtype=torch.bool, device=sequences.device)
-        # A place without an item looks at itself, as a softmax over nothing is not a number.
-        visible = (known[:, None, None, :] & torch.ones_like(itself).tril()) | itself
-        states = self.dropout(self.items(sequences.clamp(min=0)) + self.places.weight) * known[..., None]
-        for block in self.blocks:
-            states = block(states, visible)
-        return self.last(states)
+        made = (Block(width, heads, dropout) for _ in range(blocks))
+        super().__init__(items, made, width=width, length=length, dropout=dropout)
