@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+import softindex
 from softindex.laws import METHODS
 
 
@@ -174,6 +175,28 @@ def test_info_and_verify_for_programs(saved):
     blobs = json.loads(run("verify", saved / "index", "--json").stdout)["blobs"]
     assert {"name": "vectors", "bytes": 8064} in blobs
     assert run("--version").stdout.startswith("softindex ")
+
+
+def test_everything_that_can_be_saved_can_be_verified(tmp_path):
+    rows = np.random.default_rng(0).standard_normal((60, 5), dtype=np.float32)
+    softindex.AdaptiveSoftmax(rows).save(tmp_path / "classes")
+    form = softindex.mol.Form(1, 1, 5, 1.0, False, None, None, False)
+
+    class Given:
+        def form(self):
+            return form
+
+        def item_side(self, items):
+            return softindex.mol.ItemSide(items[:, None], None)
+
+    softindex.mol.build(Given(), rows).save(tmp_path / "items")
+    for name in ("classes", "items"):
+        for command in ("info", "verify"):
+            done = run(command, tmp_path / name)
+            assert done.returncode == 0, done.stderr
+        blob = max((tmp_path / name).rglob("*.bin"), key=lambda path: path.stat().st_size)
+        blob.write_bytes(blob.read_bytes()[:-1] + b"\xff")
+        assert run("verify", tmp_path / name).returncode == 4
 
 
 def test_ids_that_only_look_like_numbers_stay_text(saved, tmp_path):

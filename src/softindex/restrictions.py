@@ -74,15 +74,18 @@ def restrict(
     return Restriction(NativeRestriction(offsets, excluded, kept, share, best, probes), kept, possible, empty)
 
 
-def exclusions(ids: IdMap, exclude: Any, b: int) -> tuple[Integers, Integers]:
-    """Offsets (rows + 1,) and positions, increasing in each row: one row for all queries, or one for each."""
-    rows = _rows(exclude, b)
+def exclusions(ids: IdMap, exclude: Any, b: int, name: str = "exclude") -> tuple[Integers, Integers]:
+    """Offsets (rows + 1,) and positions, increasing in each row: one row for all queries, or one for each.
+
+    name: what the caller calls the ids.
+    """
+    rows = _rows(exclude, b, name)
     if len(rows) == 1:
-        found = [np.unique(_find(ids, rows[0]))]
+        found = [np.unique(_find(ids, rows[0], name))]
     else:
         # One search for all rows: each would cost more than the draws.
         ends = np.cumsum([len(row) for row in rows])
-        found = [np.unique(part) for part in np.split(_find(ids, _join(rows)), ends[:-1])]
+        found = [np.unique(part) for part in np.split(_find(ids, _join(rows), name), ends[:-1])]
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in found])]).astype(np.int64)
     return offsets, np.ascontiguousarray(np.concatenate(found), np.int64)
 
@@ -95,22 +98,22 @@ def _join(rows: list[Any]) -> Any:
     return [identity for row in held for identity in row]
 
 
-def _find(ids: IdMap, wanted: Any) -> Integers:
+def _find(ids: IdMap, wanted: Any, name: str) -> Integers:
     if len(wanted) == 0:
         return np.empty(0, np.int64)
     found = ids.find(wanted)
     if found.ndim != 1:
-        raise InputError("exclude is nested too deeply; pass ids for all queries alike, or one sequence per query.")
+        raise InputError(f"{name} is nested too deeply; pass ids for all queries alike, or one sequence per query.")
     return found
 
 
-def _rows(exclude: Any, b: int) -> list[Any]:
-    """The sequences of excluded ids: one that all queries share, or one for each."""
+def _rows(exclude: Any, b: int, name: str) -> list[Any]:
+    """The sequences of ids: one that all queries share, or one for each."""
     if exclude is None:
         return [()]
     if not _is_sequence(exclude):
         raise InputError(
-            "exclude is neither ids for all queries alike nor one sequence of ids per query; pass a list or an array."
+            f"{name} is neither ids for all queries alike nor one sequence of ids per query; pass a list or an array."
         )
     parts = exclude if isinstance(exclude, np.ndarray) else list(exclude)
     nested = parts.ndim > 1 if isinstance(parts, np.ndarray) and parts.dtype != object else _any_sequence(parts)
@@ -118,7 +121,7 @@ def _rows(exclude: Any, b: int) -> list[Any]:
         return [parts]
     if len(parts) != b or not all(part is None or _is_sequence(part) for part in parts):
         raise InputError(
-            f"exclude has {len(parts)} entries for {b} queries; pass ids for all queries alike, or one sequence of "
+            f"{name} has {len(parts)} entries for {b} queries; pass ids for all queries alike, or one sequence of "
             "ids per query."
         )
     return [() if part is None else part if isinstance(part, np.ndarray) else list(part) for part in parts]

@@ -2,9 +2,12 @@
 
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import threadpoolctl
 from made_similarities import KINDS, Given, gate, queries_of, similarity, truth, unit
 
 from softindex.errors import CorruptIndexError, InputError, MethodError, NotAnIndexError, UnknownIdError
@@ -60,6 +63,66 @@ def test_row_numbers_go_on_and_are_never_used_twice():
     assert made.ids.tolist() == [i for i in range(57) if i not in (54, 3)]
     with pytest.raises(InputError, match="without ids"):
         made.add(np.arange(57, 58), [5000])
+
+
+@pytest.mark.parametrize("names", [["a", "b", "c", "d"], [10, 11, 12, 13]])
+def test_a_catalogue_with_names_grows_as_often_as_it_likes(tmp_path, names):
+    made = similarity("logits", n=4)
+    catalogue = build(made, np.arange(2), ids=names[:2])
+    catalogue.add(np.array([2]), ids=names[2:3])
+    with pytest.raises(InputError, match="pass ids"):
+        catalogue.add(np.array([3]))
+    catalogue.save(tmp_path / "kept")
+    kept = load(tmp_path / "kept")
+    kept.add(made.item_side(np.array([3])), ids=names[3:])
+    catalogue.remove({names[0]})
+    catalogue.add(np.array([3]), ids=names[3:])
+    assert kept.ids.tolist() == names
+    assert catalogue.ids.tolist() == names[1:]
+
+
+def test_a_search_sees_the_items_of_one_moment():
+    """Items are added and removed while others search: every id has the score that is stated for it."""
+    made = similarity("logits", n=64, d=8)
+    queries = queries_of(made)
+    scores = truth(made, queries)
+    catalogue = build(made, np.arange(32), ids=np.arange(32))
+    wrong, ended = [], threading.Event()
+
+    def search():
+        while not ended.is_set():
+            found = catalogue.top_k(queries, 5, threads=1)
+            if not np.allclose(found.scores, np.take_along_axis(scores, found.ids, 1), atol=1e-3):
+                wrong.append(found)
+
+    searching = [threading.Thread(target=search) for _ in range(2)]
+    for thread in searching:
+        thread.start()
+    for turn in range(60):
+        row = 32 + turn % 32
+        catalogue.add(np.array([row]), ids=np.array([row]))
+        catalogue.remove([row if turn % 2 else int(catalogue.ids[turn % 30])])
+        if turn % 2 == 0:
+            catalogue.remove([row])
+            missing = np.setdiff1d(np.arange(32), catalogue.ids)
+            catalogue.add(missing, ids=missing)
+    ended.set()
+    for thread in searching:
+        thread.join()
+    assert not wrong
+
+
+def test_searches_at_once_leave_the_threads_of_numpy_as_they_were():
+    made = similarity("mixture")
+    catalogue, queries = build(made, np.arange(200)), queries_of(made)
+
+    def threads_of_blas():
+        return [one["num_threads"] for one in threadpoolctl.threadpool_info() if one["user_api"] == "blas"]
+
+    before = threads_of_blas()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: catalogue.top_k(queries, 3, threads=1), range(60)))
+    assert threads_of_blas() == before
 
 
 def test_a_loaded_catalogue_takes_components_of_new_items(tmp_path):
@@ -138,6 +201,8 @@ def test_bad_questions_are_refused_in_a_sentence():
         made.rank(queries, [1, 2, 2], 3)
     with pytest.raises(UnknownIdError):
         made.rank(queries, [1, 2, -1], 3)
+    with pytest.raises(InputError, match="the list of ids has 2 entries for 6 queries"):
+        made.rank(queries, [[1, 2], [2, 3]], 1)
 
 
 @pytest.mark.parametrize(

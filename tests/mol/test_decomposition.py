@@ -36,6 +36,8 @@ def test_the_mixture_of_two_matrices_of_low_rank_is_the_matrix(n, m, rank, kind,
 
 def test_the_identity_has_zeros_where_a_division_would_fail():
     made = decompose(np.eye(50), 2)
+    large = decompose(1e12 * np.random.default_rng(0).standard_normal((6, 7)), 3)
+    assert large.weights.shape == (6, 7)
     np.testing.assert_allclose(made.matrix(), np.eye(50), atol=1e-12)
 
 
@@ -47,5 +49,7 @@ def test_bad_input_is_refused():
         decompose(np.eye(3), 0)
     with pytest.raises(InputError, match="epsilon"):
         decompose(np.eye(3), 1, 0.0)
+    with pytest.raises(InputError, match="misses"):
+        decompose([[1e308, -1e308], [1e308, 1e308]], 1)
     with pytest.raises(InputError, match="misses"):
         decompose(1e20 * np.random.default_rng(0).standard_normal((5, 5)), 2, 1e-9)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from made_similarities import KINDS, queries_of, similarity, truth
+from made_similarities import KINDS, queries_of, similarity, truth, unit
 
 from softindex.errors import InputError, MethodError
 from softindex.mol import build
@@ -98,3 +98,17 @@ def test_bad_questions_are_refused():
         made.sample(queries, 3, temperature=0)
     with pytest.raises(InputError, match="left"):
         made.sample(queries, 3, exclude=np.arange(200))
+
+
+@pytest.mark.parametrize("method", ["exact", "candidates"])
+def test_the_stated_error_holds_where_the_temperature_is_close_to_rounding(method):
+    made = similarity("logits", n=8, parts=(2, 2), d=16, temperature=0.05)
+    rng = np.random.default_rng(5)
+    made.components[:] = unit(made.components[:1] + 1e-6 * rng.standard_normal(made.components.shape))
+    queries = queries_of(made, b=1)
+    scores, catalogue = truth(made, queries)[0], build(made, np.arange(8))
+    for temperature in (1e-4, 1e-6):
+        law = softmax(scores, temperature)
+        drawn = catalogue.sample(queries[0], 20_000, temperature=temperature, method=method, seed=0)
+        shares = np.bincount(drawn.ids, minlength=8) / 20_000
+        assert 0.5 * np.abs(shares - law).sum() <= drawn.error + 0.02

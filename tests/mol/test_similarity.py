@@ -19,10 +19,10 @@ from softindex.mol.queries import encode  # noqa: E402
 from softindex.mol.reference import scores  # noqa: E402
 
 
-def mixture(**options):
+def mixture(dims=(10, 12), **options):
     torch.manual_seed(0)
     settings = {"query_components": 4, "item_components": 3, "component_dim": 8, "hidden": 32, "gate_hidden": 16}
-    return MixtureOfLogits(10, 12, **{**settings, **options})
+    return MixtureOfLogits(*dims, **{**settings, **options})
 
 
 def inputs(b=5, m=40, users=False):
@@ -160,12 +160,39 @@ def test_pooling_gives_components_of_length_one_that_padding_does_not_change():
     assert all(weight.grad is not None for weight in (*pooling.mixer.parameters(), *pooling.project.parameters()))
 
 
+def test_components_of_a_text_come_through_a_mixture_without_dimensions(tmp_path):
+    torch.manual_seed(0)
+    pooling = ComponentPooling(12, 3, 8)
+    with torch.no_grad():
+        made = pooling(*pooling.prepend(torch.randn(30, 5, 12), torch.ones(30, 5)))
+    model = mixture(dims=(None, None), query_components=3, gates="logits").eval()
+    with torch.no_grad():
+        expected = model(made[:4], made).double().numpy()
+        own = model(made[:4], made.expand(4, -1, -1, -1)).double().numpy()
+    np.testing.assert_allclose(own, expected, rtol=1e-4, atol=1e-3)
+    build(model, made).save(tmp_path / "kept")
+    found = load(tmp_path / "kept").top_k(made[:4].numpy(), 30)
+    np.testing.assert_allclose(found.scores, np.take_along_axis(expected, found.ids, 1), rtol=1e-4, atol=1e-3)
+    with pytest.raises(InputError, match=r"expected components \(\.\.\., 3, 8\)"):
+        model(made[:, :2], made)
+    with pytest.raises(InputError, match="gates='logits'"):
+        mixture(dims=(None, 12))
+    with pytest.raises(InputError, match="leave users out"):
+        mixture(dims=(None, 12), gates="logits", users=4)
+    with pytest.raises(InputError, match="the mask that prepend gave"):
+        pooling(torch.randn(2, 8, 12), torch.ones(2, 5))
+
+
 def test_bad_settings_are_refused():
     for options in (
         {"gates": "some"},
         {"query_components": 0},
         {"temperature": 0.0},
         {"query_components": 1, "users": 3},
+        {"dims": (0, 12)},
+        {"hidden": 0},
+        {"gate_hidden": -1},
+        {"item_dropout": 2.0},
     ):
         with pytest.raises(InputError):
             mixture(**options)
@@ -174,3 +201,17 @@ def test_bad_settings_are_refused():
         mixture()(queries, items, users)
     with pytest.raises(InputError, match="users"):
         mixture(users=3)(queries, items)
+    for wrong in (items[:, :5], items[0], [["a"]], {"a": 1}):
+        with pytest.raises(InputError, match="items"):
+            build(mixture(), wrong)
+    with pytest.raises(InputError, match="queries have shape"):
+        mixture()(queries[:, :3], items)
+
+
+def test_half_precision_can_be_built():
+    queries, items, _ = inputs()
+    model = mixture().eval()
+    expected = build(model, items).top_k(queries, 40)
+    found = build(model.to(torch.bfloat16), items.to(torch.bfloat16)).top_k(queries, 40)
+    assert found.proven.all()
+    assert np.abs(np.sort(found.scores) - np.sort(expected.scores)).max() < 2

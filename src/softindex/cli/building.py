@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,13 @@ from softindex.store import read_manifest
 from softindex.store import verify as verify_stored
 
 __all__ = ["read_lines"]
+
+LOADERS: dict[str, Callable[[Path], Any]] = {
+    "index": softindex.load,
+    "adaptive-softmax": softindex.AdaptiveSoftmax.load,
+    "mol-catalogue": softindex.mol.load,
+}
+"""What opens a saved folder, by what it holds."""
 
 
 @app.command()
@@ -103,7 +111,7 @@ def _dispersion(text: str) -> str | int:
 
 @app.command()
 def info(index: IndexPath, as_json: AsJson = False) -> None:
-    """Tell what a saved index holds, without reading its data."""
+    """Tell what a saved index, adaptive softmax or catalogue holds, without reading its data."""
     manifest = read_manifest(index)
     size = sum(blob.bytes for blob in manifest.blobs)
     facts = {"version": manifest.version, **manifest.parameters, "bytes": size}
@@ -115,10 +123,10 @@ def info(index: IndexPath, as_json: AsJson = False) -> None:
 
 @app.command()
 def verify(index: IndexPath, as_json: AsJson = False) -> None:
-    """Check every byte of a saved index against its checksum."""
+    """Check every byte of a saved index, adaptive softmax or catalogue against its checksum."""
     with reporting(True) as report:
         checked = verify_stored(index, progress=None if report is None else partial(report, "checking"))
-    softindex.load(index)  # whole arrays must also fit together
+    LOADERS.get(checked.kind, softindex.load)(index)  # whole arrays must also fit together
     if as_json:
         blobs = [{"name": blob.name, "bytes": blob.bytes} for blob in checked.blobs]
         print_json({"index": str(index), "blobs": blobs})

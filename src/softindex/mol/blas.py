@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["blas_threads"]
+__all__ = ["one_blas_thread"]
+
+_guard = Lock()
+_inside: list[Any] = []
+"""The limit that the first to come in set; one entry more for each that came after."""
 
 
 @cache
@@ -16,6 +23,19 @@ def _controller() -> Any:
     return ThreadpoolController()
 
 
-def blas_threads(count: int) -> Any:
-    """A context in which NumPy's products run on so many threads."""
-    return _controller().limit(limits=count, user_api="blas")
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """A context in which NumPy's products run on one thread.
+
+    The number is one for the whole process: of several threads inside, the first sets it and the last restores it.
+    """
+    with _guard:
+        _inside.append(None if _inside else _controller().limit(limits=1, user_api="blas"))
+    try:
+        yield
+    finally:
+        with _guard:
+            if len(_inside) == 1:
+                _inside[0].restore_original_limits()
+            # The limit itself stays at the front until nobody is inside.
+            _inside.pop()

@@ -28,8 +28,11 @@ class Decomposition(NamedTuple):
         return np.asarray(self.weights * self.first + (1 - self.weights) * self.second)
 
 
-def decompose(matrix: Any, rank: int, epsilon: float = 1e-9) -> Decomposition:
+def decompose(matrix: Any, rank: int, epsilon: float | None = None) -> Decomposition:
     """Return weights and two matrices of at most this rank whose mixture is within epsilon of matrix (n, m).
+
+    epsilon: of every entry; None: a billionth of the largest.  The weights are a full matrix: this shows that a gate
+    that sees enough lets few components express any similarities, and not how to store them in less.
 
     The best approximation of rank - 1 is lowered and raised by one constant, the largest entry that it misses: every
     entry of the matrix lies between the two, and says by which weights.  Scaling the approximation instead, entry by
@@ -40,16 +43,19 @@ def decompose(matrix: Any, rank: int, epsilon: float = 1e-9) -> Decomposition:
     if given.ndim != 2 or given.size == 0 or given.dtype.kind not in "fiu" or not np.isfinite(given).all():
         raise InputError("the matrix must have two axes and hold finite numbers; pass an array (n, m).")
     wide, allowed = given.astype(np.float64), check_count(rank, "rank")
+    if epsilon is None:
+        epsilon = 1e-9 * max(float(np.abs(wide).max()), np.finfo(np.float64).tiny)
     if isinstance(epsilon, bool) or not isinstance(epsilon, (float, int, np.floating)) or not epsilon > 0:
         raise InputError(f"epsilon is {show(epsilon)}; expected one number above 0.")
-    left, values, right = np.linalg.svd(wide, full_matrices=False)
-    middle = (left[:, : allowed - 1] * values[: allowed - 1]) @ right[: allowed - 1]
-    half = float(np.abs(wide - middle).max())
-    first, second = middle - half, middle + half
-    weights = np.clip((second - wide) / (2 * half), 0.0, 1.0) if half > 0 else np.ones_like(wide)
-    made = Decomposition(weights, first, second)
-    missed = float(np.abs(made.matrix() - wide).max())
-    if missed >= epsilon:
+    with np.errstate(over="ignore", invalid="ignore"):
+        left, values, right = np.linalg.svd(wide, full_matrices=False)
+        middle = (left[:, : allowed - 1] * values[: allowed - 1]) @ right[: allowed - 1]
+        half = float(np.abs(wide - middle).max())
+        first, second = middle - half, middle + half
+        weights = np.clip((second - wide) / (2 * half), 0.0, 1.0) if half > 0 else np.ones_like(wide)
+        made = Decomposition(weights, first, second)
+        missed = float(np.abs(made.matrix() - wide).max())
+    if not missed < epsilon:
         raise InputError(
             f"float64 misses this matrix by {missed:.3g}, not within {epsilon:.3g}; raise epsilon or rescale it."
         )

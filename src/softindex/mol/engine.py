@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softindex.errors import InputError
+from softindex.errors import CorruptIndexError, InputError
 from softindex.kernels import NativeMixture, preferred_target
-from softindex.mol.blas import blas_threads
+from softindex.mol.blas import one_blas_thread
 from softindex.mol.form import Form
 from softindex.mol.queries import QuerySide
 from softindex.mol.rounding import DOUBLE, SINGLE, Errors, Sizes, bound_errors, hidden_sizes, pair_products
@@ -146,7 +146,10 @@ class Engine:
         summed = np.ascontiguousarray(batch.side.components.sum(axis=1))
         out = batch.excluded
         self._native.best_average(summed, out.offsets, out.positions, threads, positions)
-        return [row[:count] for row, count in zip(positions, np.minimum(batch.left, keep).tolist(), strict=True)]
+        counts = np.minimum(batch.left, keep)
+        if (positions[np.arange(len(batch)), counts - 1] < 0).any():
+            raise CorruptIndexError("the means of items are not numbers: the catalogue is damaged; build it again.")
+        return [row[:count] for row, count in zip(positions, counts.tolist(), strict=True)]
 
     def largest(self, batch: Batch, keep: int, threads: int) -> tuple[Floats, Integers | None]:
         """(b, n) the largest logit of each item, -inf where it is excluded.
@@ -194,11 +197,18 @@ class Engine:
         )
         return lists.split(scores)
 
+    def same(self, position: int, others: Integers) -> NDArray[np.bool_]:
+        """(m,) which of other items have the same components and gates, and so the very same scores."""
+        found = (self._components[others] == self._components[position]).all(axis=(1, 2))
+        if self._gates is not None:
+            found &= (self._gates[others] == self._gates[position]).all(axis=1)
+        return np.asarray(found)
+
     def sample_largest(self, batch: Batch, count: int) -> Floats:
         """(b, m) the largest logits of at most `count` items, evenly spread."""
         some = self._components[:: max(1, self.n // count)][:count]
         queries = self._scaled(batch)
-        with blas_threads(1):
+        with one_blas_thread():
             dots = queries.reshape(-1, self.form.component_dim) @ some.reshape(-1, self.form.component_dim).T
         dots = dots.reshape(len(batch), self.form.query_components, len(some), self.form.item_components)
         return np.asarray(dots.max(axis=(1, 3)))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from softindex.errors import InputError
 from softindex.records import Floats, Json
-from softindex.vectors import check_count, check_temperature
+from softindex.vectors import as_array, check_count, check_temperature
 
 __all__ = ["Form", "Gate", "ItemSide", "LearnedSimilarity", "QueryWeights", "form_arrays", "form_from_arrays"]
 
@@ -119,7 +119,7 @@ def check_form(form: Any) -> Form:
         check_count(getattr(form, name), name)
     pairs, gate = form.pairs, form.gate
     if gate is not None:
-        hidden = len(gate.first)
+        hidden = _rows_of(gate.first, "first of the gate")
         gate = Gate(
             _weights(gate.first, (hidden, pairs), "first of the gate"),
             _weights(gate.first_bias, (hidden,), "first_bias of the gate"),
@@ -142,7 +142,9 @@ def check_form(form: Any) -> Form:
 
 
 def _check_query(form: Form, given: QueryWeights) -> QueryWeights:
-    width, half = given.hidden.shape[1], len(given.hidden) // 2
+    if not isinstance(given, QueryWeights):
+        raise InputError(f"query of the form is a {type(given).__name__}; make it a softindex.mol.QueryWeights.")
+    half, width = _rows_of(given.hidden, "hidden") // 2, np.shape(given.hidden)[1]
     from_query = form.query_components - (given.users is not None)
     expected = {
         "hidden": (2 * half, width),
@@ -151,11 +153,11 @@ def _check_query(form: Form, given: QueryWeights) -> QueryWeights:
         "out_bias": (from_query * form.component_dim,),
     }
     if given.users is not None:
-        expected["users"] = (len(given.users), form.component_dim)
+        expected["users"] = (_rows_of(given.users, "users"), form.component_dim)
     if (given.gate_first is not None) != form.item_gates:
         raise InputError("only one of queries and items has gates; give both or neither.")
     if given.gate_first is not None:
-        size = len(given.gate_first)
+        size = _rows_of(given.gate_first, "gate_first")
         expected |= {
             "gate_first": (size, width),
             "gate_first_bias": (size,),
@@ -165,8 +167,20 @@ def _check_query(form: Form, given: QueryWeights) -> QueryWeights:
     return QueryWeights(**{name: _weights(getattr(given, name), shape, name) for name, shape in expected.items()})
 
 
+def _rows_of(values: Any, name: str) -> int:
+    """The rows of a matrix of weights; InputError where it is none, or empty."""
+    shape = np.shape(as_array(values, name))
+    if len(shape) != 2 or 0 in shape:
+        raise InputError(f"{name} has shape {shape}; expected a matrix with at least one row.")
+    return int(shape[0])
+
+
 def _weights(values: Any, shape: tuple[int, ...], name: str) -> Floats:
-    array = np.array(values, np.float32, order="C")
+    given = as_array(values, name)
+    if given.dtype.kind not in "fiu":
+        raise InputError(f"{name} is {given.dtype}; expected floats.")
+    with np.errstate(over="ignore"):
+        array = np.array(given, np.float32, order="C")
     if array.shape != shape:
         raise InputError(f"{name} has shape {array.shape} but {shape} fits the components; export the same model.")
     if not (np.abs(array) <= MAX_WEIGHT).all():

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from softindex.errors import InputError
 from softindex.vectors import check_count
 
 __all__ = ["ComponentPooling"]
@@ -37,6 +38,11 @@ class ComponentPooling(nn.Module):
 
         At first every component is near its own token's state: the weights of the others grow as they learn to.
         """
+        if mask.shape != states.shape[:2]:
+            raise InputError(
+                f"the mask has shape {tuple(mask.shape)} but the states {tuple(states.shape)}; pass the mask that "
+                "prepend gave, which has the aggregation tokens too."
+            )
         places = torch.arange(states.shape[1], device=states.device)
         own = (places[:, None] == torch.arange(self.components, device=states.device)).to(states.dtype)
         logits = self.mixer(states) + 4.0 * own

@@ -38,7 +38,7 @@ def encode(form: Form, queries: Any, users: Any = None) -> QuerySide:
     if form.query is None:
         return _given(form, queries, users)
     weights = form.query
-    batch, single = check_queries(queries, weights.hidden.shape[1])
+    batch, single = check_queries(queries, weights.hidden.shape[1], owner="this similarity takes")
     known = _check_users(weights, users, len(batch))
     half = len(weights.hidden) // 2
     hidden = _times(batch, weights.hidden) + weights.hidden_bias
@@ -69,7 +69,7 @@ def _given(form: Form, queries: Any, users: Any) -> QuerySide:
     single = array.ndim == 2
     if single:
         array = array[None]
-    if array.ndim != 3 or len(array) == 0:
+    if array.ndim != 3 or len(array) == 0 or array.shape[1:] != (parts, form.component_dim):
         raise InputError(
             f"queries have shape {np.shape(queries)}; expected components ({parts}, {form.component_dim}) of one query "
             f"or (b, {parts}, {form.component_dim}) of many."

@@ -24,8 +24,10 @@ SPARE = 4
 """So many times k items are kept of a scan: those that rounding may confuse with the k-th are mostly among them."""
 HOPELESS = 0.6
 """Where so large a part of the items survives, a scan of all is faster than going through them twice."""
-PROBED = 1024
+PROBED = 256
 """Items whose logits tell whether the second pass is worth its while."""
+WORTH_PROBING = 16
+"""Of fewer items than this many times those that are scored to tell, all are scored at once."""
 GROUP_VALUES = 1 << 25
 """Largest logits held at once: 128 MB."""
 GROUP = 64
@@ -86,9 +88,11 @@ def retrieve(engine: Engine, batch: Batch, plan: Plan) -> Found:
     """Find the k best of each query by the plan's method."""
     found = Found.empty(len(batch), plan.k)
     step = max(1, min(GROUP, GROUP_VALUES // engine.n))
+    # Of one pair of components the logit is the score: there is nothing to look at before it.
+    method = brute_force if engine.form.pairs == 1 else _METHODS[plan.method]
     for begin in range(0, len(batch), step):
         rows = np.arange(begin, min(len(batch), begin + step))
-        found.put(rows, _METHODS[plan.method](engine, batch.take(rows), plan))
+        found.put(rows, method(engine, batch.take(rows), plan))
     return found
 
 
@@ -103,7 +107,11 @@ def brute_force(engine: Engine, batch: Batch, plan: Plan) -> Found:
 
 def two_pass(engine: Engine, batch: Batch, plan: Plan) -> Found:
     """Score a few good items, then all whose largest logit reaches the k-th best of those scores."""
-    floor, known = _floor(engine, batch, plan)
+    return _second_pass(engine, batch, plan, _floor(engine, batch, plan))
+
+
+def _second_pass(engine: Engine, batch: Batch, plan: Plan, first: Floor) -> Found:
+    floor = first.score
     largest, _ = engine.largest(batch, 0, plan.threads)
     # The largest logits are off by so much at most.
     need = (floor - batch.single.logit)[:, None]
@@ -119,7 +127,8 @@ def two_pass(engine: Engine, batch: Batch, plan: Plan) -> Found:
         outside = np.where(alive, -np.inf, largest).max(axis=1) + batch.single.logit
         candidates = [np.flatnonzero(alive[row]) for row in rows.tolist()]
         settled = _score(engine, batch.take(rows), candidates, outside[rows], plan)
-        settled.scored[:] += known[rows]
+        # Most of the first ones were scored again: they count once.
+        settled.scored[:] += [int((~alive[row, first.positions[row]]).sum()) for row in rows.tolist()]
         found.put(rows, settled)
     return found
 
@@ -128,12 +137,15 @@ def exact(engine: Engine, batch: Batch, plan: Plan) -> Found:
     """By two passes where a few logits tell that they leave out enough, by a scan of all items otherwise."""
     found = Found.empty(len(batch), plan.k)
     passes = np.zeros(len(batch), bool)
-    if engine.n > SPARE * plan.k + PROBED:
-        floor, _ = _floor(engine, batch, plan)
-        passes = (engine.sample_largest(batch, PROBED) >= floor[:, None]).mean(axis=1) <= HOPELESS
-    for rows, method in ((np.flatnonzero(passes), two_pass), (np.flatnonzero(~passes), brute_force)):
-        if len(rows):
-            found.put(rows, method(engine, batch.take(rows), plan))
+    if engine.n >= WORTH_PROBING * _first_ones(plan.k):
+        first = _floor(engine, batch, plan)
+        passes = (engine.sample_largest(batch, PROBED) >= first.score[:, None]).mean(axis=1) <= HOPELESS
+        if passes.any():
+            rows = np.flatnonzero(passes)
+            found.put(rows, _second_pass(engine, batch.take(rows), plan, first.take(rows)))
+    if not passes.all():
+        rows = np.flatnonzero(~passes)
+        found.put(rows, brute_force(engine, batch.take(rows), plan))
     return found
 
 
@@ -182,12 +194,28 @@ def rank(engine: Engine, batch: Batch, candidates: list[Integers], plan: Plan) -
     return _score(engine, batch, candidates, np.where(everything, -np.inf, batch.single.ceiling), plan)
 
 
-def _floor(engine: Engine, batch: Batch, plan: Plan) -> tuple[Doubles, Integers]:
-    """(b,) a score that k items reach for certain, and how many were scored for it."""
-    first = engine.best_average(batch, min(engine.n, max(SPARE * plan.k, 256)), plan.threads)
+class Floor(NamedTuple):
+    """What the first of two passes finds."""
+
+    score: Doubles
+    """(b,) k items reach it for certain."""
+    positions: list[Integers]
+    """The items that were scored for it."""
+
+    def take(self, rows: Integers) -> Floor:
+        """That of some queries."""
+        return Floor(self.score[rows], [self.positions[row] for row in rows.tolist()])
+
+
+def _first_ones(k: int) -> int:
+    return max(SPARE * k, 256)
+
+
+def _floor(engine: Engine, batch: Batch, plan: Plan) -> Floor:
+    first = engine.best_average(batch, min(engine.n, _first_ones(plan.k)), plan.threads)
     scores = engine.score(batch, Lists.of(first), plan.threads)
     floor = np.array([np.partition(row, len(row) - plan.k)[len(row) - plan.k] for row in scores], np.float64)
-    return floor - batch.single.score, np.array([len(row) for row in first])
+    return Floor(floor - batch.single.score, first)
 
 
 def _score(engine: Engine, batch: Batch, candidates: list[Integers], outside: Doubles, plan: Plan) -> Found:
@@ -216,24 +244,30 @@ def _best(engine: Engine, batch: Batch, best: Best, counts: Integers, outside: D
             raise _overflow()
         # Of the items that were not kept none was scored higher than the last one that was.
         beyond = np.where(held < count, scores[:, -1] + part.single.score, -np.inf)
-        settled = _settle(engine, part, positions, scores, np.maximum(outside[rows], beyond), plan)
+        settled, sure = _settle(engine, part, positions, scores, np.maximum(outside[rows], beyond), plan)
         settled.scored[:] = count
         found.put(rows, settled)
-        rows = rows[~settled.proven.all(axis=1) & (beyond > outside[rows])]
+        rows = rows[(beyond > sure) & (beyond > outside[rows])]
         keep *= GROWTH
     return found
 
 
-def _settle(engine: Engine, batch: Batch, positions: Integers, scores: Floats, outside: Doubles, plan: Plan) -> Found:
-    """The k best of each row of positions, best first, with their proofs; no other item scores more than `outside`.
+def _settle(
+    engine: Engine, batch: Batch, positions: Integers, scores: Floats, outside: Doubles, plan: Plan
+) -> tuple[Found, Doubles]:
+    """The k best of each row of positions, best first, with their proofs, and (b,) what all of them score for certain.
 
-    Scores in float32 are off by up to e, so those within 2 e of the k-th are computed again in float64: no other of the
-    row can be among the k best.  Where nothing can be proven anyway that is spared.
+    No item that is not in the row scores more than `outside`.  Scores in float32 are off by up to e, so those within
+    2 e of the k-th are computed again in float64: no other of the row can be among the k best.  Float64 is off by a
+    little too, and of what it cannot tell apart nothing is proven, but for copies of an item.  Where `outside` leaves
+    nothing to prove all of that is spared.
     """
     k, error = plan.k, batch.single.score
     found = Found.empty(len(batch), k)
     found.positions[:], found.scores[:] = positions[:, :k], scores[:, :k]
     worth = scores[:, 0] + error >= outside
+    # A result is proven where its true score is not below what any other item may reach.
+    rivals = np.repeat(outside[:, None], k, axis=1)
     rows, slack = np.flatnonzero(worth), error.copy()
     if len(rows):
         slack[rows] = engine.precise_errors(batch.take(rows))
@@ -241,11 +275,30 @@ def _settle(engine: Engine, batch: Batch, positions: Integers, scores: Floats, o
         contested = [positions[row, : near[row]] for row in rows.tolist()]
         precise = engine.score_precisely(batch.take(rows), Lists.of(contested), plan.threads)
         for row, mine, values in zip(rows.tolist(), contested, precise, strict=True):
-            order = np.lexsort((mine, -values))[:k]
-            found.positions[row], found.scores[row] = mine[order], values[order]
-    # A result is proven where its true score is not below what any item left out may reach.
-    found.proven[:] = (found.scores >= (outside + slack)[:, None]) & worth[:, None]
-    found.gap[:] = np.maximum(0.0, outside + slack - found.scores[:, -1])
+            order = np.lexsort((mine, -values))
+            best, rest = order[:k], order[k:]
+            found.positions[row], found.scores[row] = mine[best], values[best]
+            if len(rest) and values[rest[0]] + 2 * slack[row] > values[best[-1]]:
+                doubtful = values[rest] + 2 * slack[row] > values[best[-1]]
+                rivals[row] = _rivals(
+                    engine, mine[best], mine[rest[doubtful]], values[rest[doubtful]] + slack[row], rivals[row]
+                )
+    low = found.scores - slack[:, None]
+    found.proven[:] = (low >= rivals) & worth[:, None]
+    found.gap[:] = np.maximum(0.0, rivals[:, -1] - low[:, -1])
+    return found, low[:, -1]
+
+
+def _rivals(engine: Engine, best: Integers, others: Integers, highest: Doubles, outside: Doubles) -> Doubles:
+    """(k,) the most that an item which is no copy of it may score, for each of the best; outside (k,) is known.
+
+    others: items that may be better, with the most that each may score.
+    """
+    found = outside.copy()
+    for place, position in enumerate(best.tolist()):
+        strange = ~engine.same(position, others)
+        if strange.any():
+            found[place] = max(found[place], float(highest[strange].max()))
     return found
 
 

@@ -17,6 +17,7 @@ __all__ = ["LAWS", "Drawn", "draw_among", "draw_exactly"]
 LAWS = ("exact", "candidates")
 GROUP_VALUES = 1 << 25
 """Largest logits held at once: 128 MB."""
+UNHEARD = 1e-9
 PATIENCE = 8
 """Proposals are made until they cost as much as scoring this part of all items; then all are scored."""
 
@@ -35,13 +36,15 @@ class Drawn(NamedTuple):
 
 
 def draw_exactly(engine: Engine, batch: Batch, n: int, temperature: float, seed: int, threads: int) -> Drawn:
-    """Draw n items of each query from the softmax of all scores, up to the rounding of float32.
+    """Draw n items of each query from the softmax of all scores, up to the rounding of float64.
 
     No score exceeds the item's largest logit m, so exp(score / t) <= exp(m / t): an item is proposed in proportion to
-    exp(m / t) and kept with probability exp((score - m) / t).  That is the mixture of the softmaxes of the pairs with
-    their sum at an item replaced by its largest term, and keeps up to P times more of what it proposes.
+    exp(m / t) and kept with probability exp((score - m) / t), with m raised by what float32 may have taken from it and
+    the score in float64.  That is the mixture of the softmaxes of the pairs with their sum at an item replaced by its
+    largest term, and keeps up to P times more of what it proposes.
     """
     drawn, generators = _room(len(batch), n), _generators(batch, seed)
+    drawn.error[:] = _rounding(engine, batch, temperature)
     for q, one, largest in _largest_of_each(engine, batch, threads):
         positions, scores, spent = _reject(engine, one, largest, n, temperature, generators[q], threads)
         drawn.positions[q], drawn.scores[q], drawn.scored[q] = positions, scores, spent
@@ -79,7 +82,7 @@ def _reject(
     rng: np.random.Generator,
     threads: int,
 ) -> tuple[Integers, Doubles, int]:
-    running = _running_weights(largest, temperature)
+    running, ceiling = _running_weights(largest, temperature), largest + one.single.logit[0]
     kept: list[Integers] = []
     kept_scores: list[Doubles] = []
     found = spent = proposed = 0
@@ -88,16 +91,15 @@ def _reject(
         wanted = min(int(1.2 * (n - found) / rate) + 16, max(1024, 4 * n))
         if spent + wanted > engine.n / PATIENCE + 1024:
             every = np.flatnonzero(np.isfinite(largest))
-            scores = engine.score(one, Lists.of([every]), threads)[0].astype(np.float64)
+            scores = engine.score_precisely(one, Lists.of([every]), threads)[0]
             chosen = _choose(_running_weights(scores, temperature), n - found, rng)
             kept, kept_scores = [*kept, every[chosen]], [*kept_scores, scores[chosen]]
             spent += len(every)
             break
         proposals = _choose(running, wanted, rng)
         distinct, back = np.unique(proposals, return_inverse=True)
-        scores = engine.score(one, Lists.of([distinct]), threads)[0].astype(np.float64)[back]
-        # Rounding may lift a score above the bound by a trifle; it is then kept for certain.
-        chance = np.exp(np.minimum(0.0, (scores - largest[proposals]) / temperature))
+        scores = engine.score_precisely(one, Lists.of([distinct]), threads)[0][back]
+        chance = np.exp(np.minimum(0.0, (scores - ceiling[proposals]) / temperature))
         good = np.flatnonzero(rng.random(wanted) < chance)[: n - found]
         kept.append(proposals[good])
         kept_scores.append(scores[good])
@@ -117,21 +119,32 @@ def draw_among(
     """Draw from the softmax of the best candidates by the average.
 
     The total variation to the softmax of all is the mass of the others, O / (C + O).  Their largest logits bound O from
-    above; the candidates' scores give C.
+    above; the candidates' scores, in float64, give C.
     """
     drawn, generators = _room(len(batch), n), _generators(batch, seed)
+    rounding, off = _rounding(engine, batch, temperature), engine.precise_errors(batch) / temperature
     for q, one, logits in _largest_of_each(engine, batch, threads):
         listed = engine.best_average(one, candidates, threads)[0]
-        scores = engine.score(one, Lists.of([listed]), threads)[0].astype(np.float64)
+        scores = engine.score_precisely(one, Lists.of([listed]), threads)[0]
         chosen = _choose(_running_weights(scores, temperature), n, generators[q])
         largest = logits.astype(np.float64)
         largest[listed] = -np.inf
         # Both sides of the comparison with what they may be off by.
-        inside = _log_sum(scores / temperature) - one.single.score[0] / temperature
+        inside = _log_sum(scores / temperature) - off[q]
         outside = _log_sum(largest / temperature) + one.single.logit[0] / temperature
         drawn.positions[q], drawn.scores[q], drawn.scored[q] = listed[chosen], scores[chosen], len(listed)
-        drawn.error[q] = min(1.0, np.exp(outside - np.logaddexp(inside, outside)) * (1 + 1e-9))
+        missed = np.exp(outside - np.logaddexp(inside, outside)) * (1 + 1e-9)
+        drawn.error[q] = min(1.0, missed + rounding[q])
     return drawn
+
+
+def _rounding(engine: Engine, batch: Batch, temperature: float) -> Doubles:
+    """(b,) total variation that scores in float64 may cause: weights are off by factors within exp(+-e / t).
+
+    Where it is less than what adding up the weights and one random number may cause, it is not worth a word.
+    """
+    found = np.tanh(engine.precise_errors(batch) / temperature)
+    return np.where(found < UNHEARD, 0.0, found)
 
 
 def _room(b: int, n: int) -> Drawn:

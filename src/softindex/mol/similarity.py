@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from softindex.errors import InputError
+from softindex.errors import InputError, show
 from softindex.mol.form import Form, Gate, ItemSide, QueryWeights
 from softindex.vectors import check_count, check_temperature
 
@@ -37,6 +37,8 @@ class MixtureOfLogits(nn.Module):
     - Query components: SwiGLU(query_dim -> hidden) and a linear layer; with `users`, the last one is looked up in a
       table of so many rows by the user's number, modulo the rows.
     - Item components: a linear layer.  All components have length one.
+    - query_dim=None or item_dim=None: that side comes as components (b, query_components, component_dim) or
+      (m, item_components, component_dim), as from `ComponentPooling`; then gates="logits".
     - Weights pi: the softmax of z sigmoid(z), z = u(q) * v(x) + w(l), each of u, v, w two layers with SiLU between;
       l are the logits.  gates="logits" leaves u and v out, as for text encoders.
 
@@ -45,8 +47,8 @@ class MixtureOfLogits(nn.Module):
 
     def __init__(
         self,
-        query_dim: int,
-        item_dim: int,
+        query_dim: int | None,
+        item_dim: int | None,
         *,
         query_components: int,
         item_components: int,
@@ -63,22 +65,38 @@ class MixtureOfLogits(nn.Module):
         super().__init__()
         if gates not in ("all", "logits"):
             raise InputError(f"there are no gates {gates!r}; use 'all' or 'logits'.")
+        if gates == "all" and (query_dim is None or item_dim is None):
+            raise InputError("gates look at vectors but a side comes as components; pass gates='logits'.")
+        if users is not None and query_dim is None:
+            raise InputError("users have a component but queries come with all of theirs; leave users out.")
         counts = (query_components, item_components, component_dim)
         self.query_components, self.item_components, self.component_dim = (
             check_count(count, name)
             for count, name in zip(counts, ("query_components", "item_components", "component_dim"), strict=True)
         )
         self.temperature = check_temperature(temperature)
+        for size, name in (
+            (query_dim, "query_dim"),
+            (item_dim, "item_dim"),
+            (hidden, "hidden"),
+            (gate_hidden, "gate_hidden"),
+        ):
+            if size is not None:
+                check_count(size, name)
+        for share, name in ((item_dropout, "item"), (user_dropout, "user"), (weight_dropout, "weight")):
+            if not 0 <= share < 1:
+                raise InputError(f"{name}_dropout is {share!r}; expected a number from 0 to below 1.")
         from_query = self.query_components - (users is not None)
         if from_query < 1:
             raise InputError("the user's component is the only one; ask for at least two query components.")
         pairs = self.query_components * self.item_components
-        self.query_hidden = nn.Linear(query_dim, 2 * hidden)
-        self.query_out = nn.Linear(hidden, from_query * self.component_dim)
-        self.item_out = nn.Linear(item_dim, self.item_components * self.component_dim)
+        self.query_hidden = None if query_dim is None else nn.Linear(query_dim, 2 * hidden)
+        self.query_out = None if query_dim is None else nn.Linear(hidden, from_query * self.component_dim)
+        self.item_out = None if item_dim is None else nn.Linear(item_dim, self.item_components * self.component_dim)
         self.user_table = None if users is None else nn.Embedding(check_count(users, "users"), self.component_dim)
-        self.query_gate = _two_layers(query_dim, gate_hidden, pairs) if gates == "all" else None
-        self.item_gate = _two_layers(item_dim, gate_hidden, pairs) if gates == "all" else None
+        looked_at = gates == "all"
+        self.query_gate = _two_layers(query_dim, gate_hidden, pairs) if looked_at and query_dim is not None else None
+        self.item_gate = _two_layers(item_dim, gate_hidden, pairs) if looked_at and item_dim is not None else None
         self.logit_gate = _two_layers(pairs, gate_hidden, pairs)
         self.item_dropout, self.user_dropout = nn.Dropout(item_dropout), nn.Dropout(user_dropout)
         self.weight_dropout = nn.Dropout(weight_dropout)
@@ -98,9 +116,14 @@ class MixtureOfLogits(nn.Module):
         """Components (b, P_q, d) of length one and gates u (b, P), or None."""
         if (users is None) != (self.user_table is None):
             raise InputError("users are given exactly where the similarity has a component for them; see `users=`.")
-        first, second = self.query_hidden(queries).chunk(2, dim=-1)
-        made = self.query_out(functional.silu(first) * second)
-        components = made.unflatten(-1, (-1, self.component_dim))
+        if self.query_hidden is None or self.query_out is None:
+            self._check_given(queries, self.query_components, "queries")
+            components = queries
+        else:
+            _check_width(queries, self.query_hidden, "queries")
+            first, second = self.query_hidden(queries).chunk(2, dim=-1)
+            made = self.query_out(functional.silu(first) * second)
+            components = made.unflatten(-1, (-1, self.component_dim))
         if users is not None and self.user_table is not None:
             known = self.user_dropout(self.user_table(users % self.user_table.num_embeddings))
             components = torch.cat([components, known.unsqueeze(-2)], dim=-2)
@@ -109,9 +132,24 @@ class MixtureOfLogits(nn.Module):
 
     def encode_items(self, items: Tensor) -> tuple[Tensor, Tensor | None]:
         """Components (..., P_x, d) of length one and gates v (..., P), or None."""
-        components = self.item_out(self.item_dropout(items)).unflatten(-1, (self.item_components, self.component_dim))
+        return self._encode_items(items, self.item_dropout)
+
+    def _encode_items(self, items: Tensor, dropout: nn.Module) -> tuple[Tensor, Tensor | None]:
+        if self.item_out is None:
+            self._check_given(items, self.item_components, "items")
+            components = items
+        else:
+            _check_width(items, self.item_out, "items")
+            components = self.item_out(dropout(items)).unflatten(-1, (self.item_components, self.component_dim))
         gates = None if self.item_gate is None else self.item_gate(items)
         return functional.normalize(components, dim=-1), gates
+
+    def _check_given(self, components: Tensor, parts: int, name: str) -> None:
+        if components.dim() < 3 or components.shape[-2:] != (parts, self.component_dim):
+            raise InputError(
+                f"the {name} have shape {tuple(components.shape)}; expected components "
+                f"(..., {parts}, {self.component_dim}), as this similarity was made without their dimension."
+            )
 
     def combine(
         self,
@@ -145,14 +183,16 @@ class MixtureOfLogits(nn.Module):
         """What a catalogue needs of it, without torch."""
         second = _arrays(self.logit_gate)
         users = None if self.user_table is None else _array(self.user_table.weight)
-        query = QueryWeights(
-            _array(self.query_hidden.weight),
-            _array(self.query_hidden.bias),
-            _array(self.query_out.weight),
-            _array(self.query_out.bias),
-            **({} if self.query_gate is None else _named_gate(self.query_gate)),
-            users=users,
-        )
+        query = None
+        if self.query_hidden is not None and self.query_out is not None:
+            query = QueryWeights(
+                _array(self.query_hidden.weight),
+                _array(self.query_hidden.bias),
+                _array(self.query_out.weight),
+                _array(self.query_out.bias),
+                **({} if self.query_gate is None else _named_gate(self.query_gate)),
+                users=users,
+            )
         return Form(
             self.query_components,
             self.item_components,
@@ -166,12 +206,14 @@ class MixtureOfLogits(nn.Module):
 
     def item_side(self, items: Any) -> ItemSide:
         """Components and gates of items (m, D), without dropout."""
-        # Not by eval(): another thread may be training the same module.
-        given = torch.as_tensor(items, dtype=self.item_out.weight.dtype, device=self.item_out.weight.device)
+        weight = next(self.parameters())
+        given = _tensor(items).to(weight.device, weight.dtype)
         with torch.no_grad():
-            made = self.item_out(given).unflatten(-1, (self.item_components, self.component_dim))
-            gates = None if self.item_gate is None else _array(self.item_gate(given))
-            return ItemSide(_array(functional.normalize(made, dim=-1)), gates)
+            # Not by eval(): another thread may be training the same module.
+            components, gates = self._encode_items(given, nn.Identity())
+            # In half precision lengths are off by more than a catalogue allows.
+            components = functional.normalize(components.float(), dim=-1)
+            return ItemSide(_array(components), None if gates is None else _array(gates))
 
 
 class DotProduct(nn.Module):
@@ -198,7 +240,7 @@ class DotProduct(nn.Module):
 
     def item_side(self, items: Any) -> ItemSide:
         """Items (m, d) as components (m, 1, d)."""
-        given = torch.as_tensor(items, dtype=torch.float32)
+        given = _tensor(items).float()
         return ItemSide(_array(functional.normalize(given, dim=-1) if self.normalised else given)[:, None], None)
 
 
@@ -229,7 +271,22 @@ class MaxSim(nn.Module):
 
     def item_side(self, items: Any) -> ItemSide:
         """Items (m, P_x, d) as components of length one."""
-        return ItemSide(_array(functional.normalize(torch.as_tensor(items, dtype=torch.float32), dim=-1)), None)
+        return ItemSide(_array(functional.normalize(_tensor(items).float(), dim=-1)), None)
+
+
+def _check_width(rows: Tensor, layer: nn.Linear, name: str) -> None:
+    if rows.dim() < 2 or rows.shape[-1] != layer.in_features:
+        raise InputError(
+            f"the {name} have shape {tuple(rows.shape)}; expected rows of {layer.in_features} numbers: encode them "
+            "with the model that this similarity was made for."
+        )
+
+
+def _tensor(items: Any) -> Tensor:
+    try:
+        return torch.as_tensor(items)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"items are {show(items)}; expected an array or a tensor of numbers.") from error
 
 
 def _two_layers(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
