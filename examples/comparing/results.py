@@ -79,7 +79,8 @@ def draw(task, runs):
             series[name].append(Series(task.methods[method], x, y, style, joined=True, notes=notes))
     panels = []
     for name, lines in series.items():
-        x = Axis.around(name, np.concatenate([one.x for one in lines]), log=name != "epoch")
+        by_epoch = name == "epoch"
+        x = Axis.around(name, np.concatenate([one.x for one in lines]), log=not by_epoch, whole=by_epoch)
         y = Axis.around(title, np.concatenate([one.y for one in lines]), log=task.lower_is_better)
         panels.append((f"By {name}", plot(lines, x, y, title=_caption(task), text=f"By {name}.")))
     labels = [(task.methods[method], style) for style, method in enumerate(task.methods) if method in runs]

@@ -74,6 +74,8 @@ class Axis:
     log: bool = False
     floor: str = ""
     """What to call the lowest value, where all that is smaller stands."""
+    whole: bool = False
+    """Whether only whole numbers mean something."""
 
     def share(self, values: Doubles) -> Doubles:
         """Where the values lie between low (0) and high (1); those outside at the nearer end."""
@@ -85,7 +87,8 @@ class Axis:
     def ticks(self) -> list[tuple[float, str]]:
         """Round values between low and high, and how they are written."""
         if not self.log:
-            return [(value, f"{value:g}") for value in _round_values(self.low, self.high)]
+            values = _round_values(self.low, self.high)
+            return [(value, f"{value:g}") for value in values if not self.whole or value == int(value)]
         first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
         step = max(1, math.ceil((last - first) / 6))
         powers = range(first, last + 1, step)
@@ -96,7 +99,7 @@ class Axis:
         return [(10.0**power, f"10{str(power).translate(SUPERSCRIPTS)}") for power in powers]
 
     @classmethod
-    def around(cls, name: str, values: Doubles, *, log: bool = False) -> Axis:
+    def around(cls, name: str, values: Doubles, *, log: bool = False, whole: bool = False) -> Axis:
         """An axis on which all these values lie, with a little room."""
         found = values[np.isfinite(values) & (values > 0)] if log else values[np.isfinite(values)]
         if not len(found):
@@ -107,7 +110,7 @@ class Axis:
         room = 0.05 * (high - low)
         # Equal values, or nearly so next to their size, still need an axis around them.
         room = room if room > 1e-6 * max(abs(low), abs(high)) else max(0.5, 0.01 * abs(high))
-        return cls(name, low - room, high + room)
+        return cls(name, low - room, high + room, whole=whole)
 
 
 def _round_values(low: float, high: float) -> list[float]:
