@@ -9,8 +9,9 @@ SOURCES := CMakeLists.txt pyproject.toml $(wildcard native/*)
 demo: .venv/core
 	$(BIN)/softindex demo
 
+# There is a worker for each core: threads of their own would only wait for one another.
 test: .venv/all
-	$(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 check: .venv/all
 	$(BIN)/ruff check .
