@@ -180,7 +180,9 @@ class Engine:
 
     def precise_errors(self, batch: Batch) -> Doubles:
         """(b,) no score in float64 is off by more."""
-        return bound_errors(self.form, batch.sizes, DOUBLE).score
+        # A thread of NumPy's, once woken, would go on looking for work on a core that the kernels need.
+        with one_blas_thread():
+            return bound_errors(self.form, batch.sizes, DOUBLE).score
 
     def score_precisely(self, batch: Batch, lists: Lists, threads: int) -> list[Doubles]:
         """The same in float64, within precise_errors(batch)."""
