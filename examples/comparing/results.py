@@ -9,6 +9,9 @@ from softindex.evaluate.charts import Axis, Series, figure, plot
 from softindex.evaluate.output import write_output
 from softindex.evaluate.tables import Table, machine, place
 
+FAR = 10.0
+"""Where less is better, a figure so many times the least one stands at the edge of the plot."""
+
 
 def read(task, folder):
     """The finished runs of the task by method, in the order of its methods."""
@@ -46,6 +49,7 @@ def publish(task, folder, page):
         "",
         f"{_settings(task)} "
         + ("The mean over the seeds ± their standard deviation. " if several else "One seed. ")
+        + (f"Lines at the upper edge of the plot are above {FAR:g} times the least. " if _cut(task, runs) else "")
         + "Times are processor time, the refreshing of the sampler included; measuring is not counted. "
         + "These are a few epochs on a 2-core CPU: more of them would change the level of every row.",
         "",
@@ -64,7 +68,10 @@ def illustrate(page, name, drawing, caption):
 
 
 def draw(task, runs):
-    """Two panels: the figure that chooses the epoch, on the validation set, by epoch and by processor time."""
+    """Two panels: the figure that chooses the epoch, on the validation set, by epoch and by processor time.
+
+    A method that fails would press all others together: what it has is cut off at the edge.
+    """
     title, _ = task.metrics[task.chosen_by]
     series = {"epoch": [], "minutes of training": []}
     for style, method in enumerate(task.methods):
@@ -81,10 +88,19 @@ def draw(task, runs):
     for name, lines in series.items():
         by_epoch = name == "epoch"
         x = Axis.around(name, np.concatenate([one.x for one in lines]), log=not by_epoch, whole=by_epoch)
-        y = Axis.around(title, np.concatenate([one.y for one in lines]), log=task.lower_is_better)
+        values = np.concatenate([one.y for one in lines])
+        if task.lower_is_better:
+            values = values[values <= FAR * values.min()]
+        y = Axis.around(title, values, log=task.lower_is_better)
         panels.append((f"By {name}", plot(lines, x, y, title=_caption(task), text=f"By {name}.")))
     labels = [(task.methods[method], style) for style, method in enumerate(task.methods) if method in runs]
     return figure(panels, labels, title=_caption(task), text="One line for each method.")
+
+
+def _cut(task, runs):
+    """Whether something is too far off for the plot."""
+    values = [row[task.chosen_by] for found in runs.values() for run in found for row in run["history"]]
+    return task.lower_is_better and max(values) > FAR * min(values)
 
 
 def _caption(task):
