@@ -167,10 +167,6 @@ class Learner(SequenceTrainee):
         losses, _ = sampled_cross_entropy(positive, negative, targets[:, None], drawn)
         return losses.mean() + extra
 
-    def validate(self):
-        """Where the last item but one of some users is ranked."""
-        return self.figures(self.ranks(self.validated, 2))
-
     def scores(self, sequences):
         """(b, n) scores of all items for what comes after padded sequences (b, length)."""
         return self.model.scores(self.model.queries(sequences))
@@ -230,9 +226,9 @@ def main():
     options = options_of()
     taken, items, name = taken_and_called(options.data)
     settings = dict(SMALL if options.data is None else PUBLISHED)
-    for name in ("negatives", "sampler", "draws", "batch", "rate", "dropout"):
-        if getattr(options, name) is not None:
-            settings[name] = getattr(options, name)
+    for setting in ("negatives", "sampler", "draws", "batch", "rate", "dropout"):
+        if getattr(options, setting) is not None:
+            settings[setting] = getattr(options, setting)
     task = Task(
         name="learned-similarity",
         title=f"Learned similarities, {name}",

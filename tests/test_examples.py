@@ -178,6 +178,7 @@ def test_the_table_and_the_searches_of_learned_similarities_are_written(tmp_path
     assert searched["brute-force", ""][2] == searched["two-pass", ""][2] == "100.0%"
     assert float(searched["average", "100"][0]) <= float(searched["average", "200"][0]) <= 1
     assert "SASRec, mixture of logits: 300 items" in printed
+    assert "Learned similarities, made-up users" in printed
 
 
 @pytest.fixture

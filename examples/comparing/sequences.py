@@ -65,6 +65,7 @@ class SequenceTrainee(Trainee):
     def __init__(self, taken, items, settings, seed):
         self.seed, self.batch, self.length = seed, settings["batch"], settings["length"]
         self.taken = [sequence for sequence in taken if len(sequence) > 3]
+        self.validated = self.taken
         self.inputs, self.targets = windows([sequence[:-2] for sequence in self.taken], self.length)
         self.frequencies = torch.bincount(self.targets[self.targets != PADDING], minlength=items)
         self.steps = -(-len(self.inputs) // self.batch)
@@ -83,8 +84,8 @@ class SequenceTrainee(Trainee):
         raise NotImplementedError
 
     def validate(self):
-        """Where the last item but one of each user is ranked."""
-        return self.figures(self.ranks(self.taken, 2))
+        """Where the last item but one of each user that is validated on is ranked."""
+        return self.figures(self.ranks(self.validated, 2))
 
     def test(self):
         """Where the last item of each user is ranked."""

@@ -215,8 +215,8 @@ class Catalogue:
           the total variation.
 
         The same seed gives the same draws, of a query in any batch; copies of a query in a batch draw differently.  On
-        CPUs of another kind scores differ in their last digits, and with them a draw in a hundred thousand.  A draw's
-        log-probability is not known: nothing but the drawn items is scored where that can be helped.
+        CPUs of another kind scores differ in their last digits, and with them a rare draw.  A draw's log-probability is
+        not known: nothing but the drawn items is scored where that can be helped.
         """
         count, heat, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
         if not isinstance(method, str) or method not in LAWS:
