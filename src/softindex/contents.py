@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softindex.errors import CorruptIndexError
-from softindex.ids import IdMap, IntegerIds, RowIds, id_map_from_arrays
+from softindex.ids import IdMap, id_map_from_arrays
 from softindex.kernels import Engine, preferred_target
 from softindex.records import Codes, Dispersion, Floats, Integers, Json, Moments, Outliers, Stored, Tree
 
@@ -75,12 +75,6 @@ def make_engine(contents: Contents) -> Engine:
     return engine
 
 
-def _id_kind(ids: IdMap) -> str:
-    if isinstance(ids, RowIds):
-        return "rows"
-    return "integers" if isinstance(ids, IntegerIds) else "strings"
-
-
 def describe(contents: Contents) -> Json:
     """How the contents were made and what they hold, in words and numbers."""
     dispersion = contents.moments.dispersion
@@ -89,7 +83,7 @@ def describe(contents: Contents) -> Json:
         "items": len(contents.vectors),
         "dim": contents.vectors.shape[1],
         "clusters": len(contents.moments.means),
-        "ids": _id_kind(contents.ids),
+        "ids": contents.ids.kind,
         "dispersion": dispersion.kind,
         "rank": dispersion.rank,
         "codes": contents.codes is not None,

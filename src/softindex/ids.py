@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ def _unknown(wanted: object) -> UnknownIdError:
 class RowIds:
     """Ids are row numbers of the vectors as they were given.  rows (n,): row at each position."""
 
+    kind: ClassVar = "rows"
     rows: NDArray[Any]
     positions: NDArray[Any]
 
@@ -68,6 +69,7 @@ class RowIds:
 class IntegerIds:
     """Ids the caller chose.  keys (n,): the ids sorted; positions (n,): where each of them stands."""
 
+    kind: ClassVar = "integers"
     ids: NDArray[np.int64]
     keys: NDArray[np.int64]
     positions: NDArray[Any]
@@ -98,6 +100,7 @@ class StringIds:
     by binary search on a memory-mapped file, and nothing is built at load.
     """
 
+    kind: ClassVar = "strings"
     text: NDArray[np.uint8]
     ends: NDArray[np.int64]
     hashes: NDArray[np.uint64]
@@ -193,8 +196,8 @@ def id_map(ids: Ids | None, order: NDArray[np.int64], positions: NDArray[Any]) -
 
 def id_map_from_arrays(kind: str, arrays: Mapping[str, NDArray[Any]]) -> IdMap:
     """The map that `arrays()` of a map of this kind was saved from; KeyError if an array is missing."""
-    if kind == "rows":
+    if kind == RowIds.kind:
         return RowIds(arrays["id_rows"], arrays["id_positions"])
-    if kind == "integers":
+    if kind == IntegerIds.kind:
         return IntegerIds(arrays["id_values"], arrays["id_keys"], arrays["id_positions"])
     return StringIds(arrays["id_text"], arrays["id_ends"], arrays["id_hashes"], arrays["id_positions"])

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
+from softindex.blas import blas_threads
 from softindex.errors import InputError
 from softindex.records import Branches, Dispersion, Doubles, Floats, Integers, Moments, Report, Tree
 from softindex.rounding import round_down, round_up
@@ -118,7 +118,7 @@ def _measure_spans(
 
     # One BLAS thread each: a cell's products are too small to share, and BLAS threads spin while they wait for each
     # other, which on a busy machine takes most of the time.
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=threads) as pool:
+    with blas_threads(1), ThreadPoolExecutor(max_workers=threads) as pool:
         for done, _ in enumerate(pool.map(one, cells.tolist()), 1):
             if report is not None and (done % 64 == 0 or done == len(cells)):
                 report(stage, done, len(cells))

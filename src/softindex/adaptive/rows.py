@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
+from softindex.blas import blas_threads
 from softindex.errors import InputError
 from softindex.kernels import double_dots, widen
 from softindex.readers import check_matrix_shape, read_file
@@ -18,12 +17,6 @@ from softindex.records import Doubles, Floats, Integers
 from softindex.vectors import check_vectors, read
 
 __all__ = ["Rows"]
-
-
-@cache
-def _controller() -> Any:
-    """Finding the libraries takes milliseconds, as long as a product: once is enough."""
-    return ThreadpoolController()
 
 
 BLOCK_VALUES = 1 << 22
@@ -111,7 +104,7 @@ class Rows:
     def scan(self, query: Doubles, threads: int) -> Doubles:
         """Dot products (n,) of all rows with the query (d,), in float32, at the speed of BLAS."""
         narrow = query.astype(np.float32)
-        with _controller().limit(limits=threads, user_api="blas"):
+        with blas_threads(threads):
             if self.is_plain:
                 return (self.array @ narrow).astype(np.float64)
             step = max(1, SCANNED_VALUES // self.d)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from softindex.blas import blas_threads
 from softindex.contents import Contents
 from softindex.records import Doubles, Floats, Integers, Report
 
@@ -66,7 +66,7 @@ def find_truth(
     def one(begin: int) -> _Part:
         return _measure_block(contents, wide, temperatures, begin, min(begin + rows, len(contents.vectors)))
 
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=threads) as pool:
+    with blas_threads(1), ThreadPoolExecutor(max_workers=threads) as pool:
         waiting = iter(begins)
         # No more blocks in flight than twice the threads, as each result is kept until it is merged.
         running = [pool.submit(one, begin) for begin in islice(waiting, 2 * threads)]

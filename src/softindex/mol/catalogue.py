@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from softindex.blas import blas_threads
 from softindex.errors import CorruptIndexError, InputError, MethodError, show
-from softindex.ids import IdMap, IntegerIds, RowIds, StringIds, id_map, id_map_from_arrays
-from softindex.mol.blas import one_blas_thread
+from softindex.ids import IdMap, RowIds, id_map, id_map_from_arrays
 from softindex.mol.components import check_item_side
 from softindex.mol.engine import Batch, Engine, Lists
 from softindex.mol.form import Form, ItemSide, LearnedSimilarity, check_form, form_arrays, form_from_arrays
@@ -136,7 +136,7 @@ class Catalogue:
 
     def average_queries(self, queries: Any, *, users: Any = None) -> Floats:
         """(b, d) the sum of each query's components: what such a first stage is asked with."""
-        with one_blas_thread():
+        with blas_threads(1):
             side = encode(self._form, queries, users)
         summed = np.ascontiguousarray(side.components.sum(axis=1))
         return summed[0] if side.single else summed
@@ -277,11 +277,10 @@ class Catalogue:
         if items.gates is not None:
             arrays |= {"gates": items.gates, "gate_sizes": items.gate_sizes}
         arrays |= ids.arrays()
-        kind = {RowIds: "rows", IntegerIds: "integers", StringIds: "strings"}[type(ids)]
-        save_stored(path, Stored(KIND, {**facts, "ids": kind, "next_row": next_row, "n": state.n}, arrays))
+        save_stored(path, Stored(KIND, {**facts, "ids": ids.kind, "next_row": next_row, "n": state.n}, arrays))
 
     def _batch(self, state: _State, queries: Any, users: Any, exclude: Any) -> tuple[Batch, bool]:
-        with one_blas_thread():
+        with blas_threads(1):
             side = encode(self._form, queries, users)
             excluded = _positions(state, exclude, len(side.components), "exclude")
             return state.engine.batch(side, excluded), side.single

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.blas import blas_threads
 from softindex.errors import CorruptIndexError, InputError
 from softindex.kernels import NativeMixture, preferred_target
-from softindex.mol.blas import one_blas_thread
 from softindex.mol.form import Form
 from softindex.mol.queries import QuerySide
 from softindex.mol.rounding import DOUBLE, SINGLE, Errors, Sizes, bound_errors, hidden_sizes, pair_products
@@ -83,6 +84,10 @@ class Batch:
         )
 
 
+GROUP_VALUES = 1 << 25
+"""Largest logits held at once: 128 MB."""
+
+
 class Engine:
     """Scores of the items of a catalogue; the items are read where they are."""
 
@@ -111,6 +116,14 @@ class Engine:
     def n(self) -> int:
         """Items."""
         return len(self._components)
+
+    def groups(self, batch: Batch, most: int | None = None) -> Iterator[tuple[Integers, Batch]]:
+        """The queries, as many at a time as their largest logits may be held of, and at most so many: rows, queries."""
+        held = max(1, GROUP_VALUES // self.n)
+        step = held if most is None else min(most, held)
+        for begin in range(0, len(batch), step):
+            rows = np.arange(begin, min(len(batch), begin + step))
+            yield rows, batch.take(rows)
 
     def batch(self, side: QuerySide, excluded: Lists) -> Batch:
         """Queries with what they leave out."""
@@ -181,7 +194,7 @@ class Engine:
     def precise_errors(self, batch: Batch) -> Doubles:
         """(b,) no score in float64 is off by more."""
         # A thread of NumPy's, once woken, would go on looking for work on a core that the kernels need.
-        with one_blas_thread():
+        with blas_threads(1):
             return bound_errors(self.form, batch.sizes, DOUBLE).score
 
     def score_precisely(self, batch: Batch, lists: Lists, threads: int) -> list[Doubles]:
@@ -210,7 +223,7 @@ class Engine:
         """(b, m) the largest logits of at most `count` items, evenly spread."""
         some = self._components[:: max(1, self.n // count)][:count]
         queries = self._scaled(batch)
-        with one_blas_thread():
+        with blas_threads(1):
             dots = queries.reshape(-1, self.form.component_dim) @ some.reshape(-1, self.form.component_dim).T
         dots = dots.reshape(len(batch), self.form.query_components, len(some), self.form.item_components)
         return np.asarray(dots.max(axis=(1, 3)))

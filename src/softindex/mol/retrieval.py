@@ -28,8 +28,6 @@ PROBED = 256
 """Items whose logits tell whether the second pass is worth its while."""
 WORTH_PROBING = 16
 """Of fewer items than this many times those that are scored to tell, all are scored at once."""
-GROUP_VALUES = 1 << 25
-"""Largest logits held at once: 128 MB."""
 GROUP = 64
 """Queries that take turns with one tile of items: they stay in the cache."""
 GROWTH = 4
@@ -50,6 +48,19 @@ class Plan(NamedTuple):
     """Items that are retrieved by the mean of their components; 0: none."""
     tolerance: float | None
     threads: int
+
+
+class Floor(NamedTuple):
+    """What the first of two passes finds."""
+
+    score: Doubles
+    """(b,) k items reach it for certain."""
+    positions: list[Integers]
+    """The items that were scored for it."""
+
+    def take(self, rows: Integers) -> Floor:
+        """That of some queries."""
+        return Floor(self.score[rows], [self.positions[row] for row in rows.tolist()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +98,10 @@ class Found:
 def retrieve(engine: Engine, batch: Batch, plan: Plan) -> Found:
     """Find the k best of each query by the plan's method."""
     found = Found.empty(len(batch), plan.k)
-    step = max(1, min(GROUP, GROUP_VALUES // engine.n))
     # Of one pair of components the logit is the score: there is nothing to look at before it.
     method = brute_force if engine.form.pairs == 1 else _METHODS[plan.method]
-    for begin in range(0, len(batch), step):
-        rows = np.arange(begin, min(len(batch), begin + step))
-        found.put(rows, method(engine, batch.take(rows), plan))
+    for rows, part in engine.groups(batch, GROUP):
+        found.put(rows, method(engine, part, plan))
     return found
 
 
@@ -184,27 +193,12 @@ def _approximate(engine: Engine, batch: Batch, plan: Plan) -> Found:
         for row, chosen in zip(largest, candidates, strict=True):
             row[chosen] = -np.inf
         outside = largest.max(axis=1) + batch.single.logit
-    everything = np.array([len(mine) for mine in candidates]) == batch.left
-    return _score(engine, batch, candidates, np.where(everything, -np.inf, outside), plan)
+    return _score(engine, batch, candidates, outside, plan)
 
 
 def rank(engine: Engine, batch: Batch, candidates: list[Integers], plan: Plan) -> Found:
     """Score candidates that the caller found; of the others only the largest possible score is known."""
-    everything = np.array([len(mine) for mine in candidates]) == batch.left
-    return _score(engine, batch, candidates, np.where(everything, -np.inf, batch.single.ceiling), plan)
-
-
-class Floor(NamedTuple):
-    """What the first of two passes finds."""
-
-    score: Doubles
-    """(b,) k items reach it for certain."""
-    positions: list[Integers]
-    """The items that were scored for it."""
-
-    def take(self, rows: Integers) -> Floor:
-        """That of some queries."""
-        return Floor(self.score[rows], [self.positions[row] for row in rows.tolist()])
+    return _score(engine, batch, candidates, batch.single.ceiling, plan)
 
 
 def _first_ones(k: int) -> int:
@@ -221,6 +215,8 @@ def _floor(engine: Engine, batch: Batch, plan: Plan) -> Floor:
 def _score(engine: Engine, batch: Batch, candidates: list[Integers], outside: Doubles, plan: Plan) -> Found:
     """The k best of some candidates, in increasing order of positions; no other item scores more than `outside`."""
     lists = Lists.of(candidates)
+    # Of items that are all candidates there is no other.
+    outside = np.where(lists.counts == batch.left, -np.inf, outside)
 
     def best(rows: Integers, part: Batch, keep: int) -> tuple[Integers, Floats]:
         return engine.best_listed(part, lists.take(rows), keep, plan.threads)

@@ -15,9 +15,8 @@ from softindex.records import Doubles, Floats, Integers
 __all__ = ["LAWS", "Drawn", "draw_among", "draw_exactly"]
 
 LAWS = ("exact", "candidates")
-GROUP_VALUES = 1 << 25
-"""Largest logits held at once: 128 MB."""
 UNHEARD = 1e-9
+"""Adding up the weights, and the random number itself, cost more total variation than that."""
 PATIENCE = 8
 """Proposals are made until they cost as much as scoring this part of all items; then all are scored."""
 
@@ -44,7 +43,7 @@ def draw_exactly(engine: Engine, batch: Batch, n: int, temperature: float, seed:
     largest term, and keeps up to P times more of what it proposes.
     """
     drawn, generators = _room(len(batch), n), _generators(batch, seed)
-    drawn.error[:] = _rounding(engine, batch, temperature)
+    drawn.error[:] = _rounding(engine.precise_errors(batch) / temperature)
     for q, one, largest in _largest_of_each(engine, batch, threads):
         positions, scores, spent = _reject(engine, one, largest, n, temperature, generators[q], threads)
         drawn.positions[q], drawn.scores[q], drawn.scored[q] = positions, scores, spent
@@ -65,10 +64,8 @@ def _generators(batch: Batch, seed: int) -> list[np.random.Generator]:
 
 def _largest_of_each(engine: Engine, batch: Batch, threads: int) -> Iterator[tuple[int, Batch, Floats]]:
     """Each query by itself with the largest logits (n,) of all items, which are computed for several at once."""
-    step = max(1, GROUP_VALUES // engine.n)
-    for begin in range(0, len(batch), step):
-        rows = np.arange(begin, min(len(batch), begin + step))
-        found = engine.largest(batch.take(rows), 0, threads)[0]
+    for rows, part in engine.groups(batch):
+        found = engine.largest(part, 0, threads)[0]
         for row, largest in zip(rows.tolist(), found, strict=True):
             yield row, batch.take(np.array([row])), largest
 
@@ -122,7 +119,8 @@ def draw_among(
     above; the candidates' scores, in float64, give C.
     """
     drawn, generators = _room(len(batch), n), _generators(batch, seed)
-    rounding, off = _rounding(engine, batch, temperature), engine.precise_errors(batch) / temperature
+    off = engine.precise_errors(batch) / temperature
+    rounding = _rounding(off)
     for q, one, logits in _largest_of_each(engine, batch, threads):
         listed = engine.best_average(one, candidates, threads)[0]
         scores = engine.score_precisely(one, Lists.of([listed]), threads)[0]
@@ -138,12 +136,9 @@ def draw_among(
     return drawn
 
 
-def _rounding(engine: Engine, batch: Batch, temperature: float) -> Doubles:
-    """(b,) total variation that scores in float64 may cause: weights are off by factors within exp(+-e / t).
-
-    Where it is less than what adding up the weights and one random number may cause, it is not worth a word.
-    """
-    found = np.tanh(engine.precise_errors(batch) / temperature)
+def _rounding(off: Doubles) -> Doubles:
+    """(b,) total variation that logits off by so much may cause, as weights are off by factors within exp(+-off)."""
+    found = np.tanh(off)
     return np.where(found < UNHEARD, 0.0, found)
 
 

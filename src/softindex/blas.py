@@ -1,4 +1,4 @@
-"""Keeps NumPy's own threads out of small products: to wake them takes ten times as long as the product."""
+"""How many threads NumPy's products run on: to wake its own for a small one takes ten times as long as the product."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["one_blas_thread"]
+__all__ = ["blas_threads"]
 
 _guard = Lock()
 _inside: list[Any] = []
@@ -24,13 +24,13 @@ def _controller() -> Any:
 
 
 @contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """A context in which NumPy's products run on one thread.
+def blas_threads(count: int) -> Iterator[None]:
+    """A context in which NumPy's products run on so many threads.
 
-    The number is one for the whole process: of several threads inside, the first sets it and the last restores it.
+    There is one number for the whole process: of several threads inside, the first sets it and the last restores it.
     """
     with _guard:
-        _inside.append(None if _inside else _controller().limit(limits=1, user_api="blas"))
+        _inside.append(None if _inside else _controller().limit(limits=count, user_api="blas"))
     try:
         yield
     finally:
