@@ -7,7 +7,8 @@ user is for testing and the one before it for validation.  All items are ranked,
 Without --data sequences are made up.  A method is an encoder, sasrec or hstu, and a similarity of its queries to items:
 
 - dot: the dot product; cosine: of vectors of length one, divided by a temperature of 0.05.
-- mol: a mixture of the logits of 4 x 4 components, with the loss that balances them; mol-plain: without that loss.
+- mol: a mixture of the logits of 4 x 4 components, with the loss that balances them; mol-plain: without that loss;
+  mol-tied: with that loss, one projection for the components of both sides, and a gate that learns slowly.
 
 All are trained by a sampled softmax.  A batch shares its draws, so that their similarities to all queries are one
 product of matrices; with --negatives own each query has its own, more of the items are seen, and fewer draws do.  At
@@ -29,6 +30,7 @@ from comparing.results import read as read_runs
 from comparing.runs import Run
 from comparing.sasrec import SASRec
 from comparing.sequences import SequenceTrainee, padded, taken_and_called
+from comparing.tied import TiedMixture
 from softindex.evaluate.tables import check_place
 from softindex.mol import DotProduct, MixtureOfLogits, build, mutual_information_loss
 from softindex.train import UniformSampler, UnigramSampler, sampled_cross_entropy
@@ -39,23 +41,25 @@ SIMILARITIES = {
     "cosine": "cosine",
     "mol": "mixture of logits",
     "mol-plain": "mixture of logits, not balanced",
+    "mol-tied": "mixture of logits, tied",
 }
 METHODS = {
     f"{encoder}-{similarity}": f"{name}, {title}"
     for encoder, (name, _) in ENCODERS.items()
     for similarity, title in SIMILARITIES.items()
 }
-USUAL = ("sasrec-dot", "sasrec-cosine", "sasrec-mol", "sasrec-mol-plain", "hstu-dot", "hstu-mol")
+USUAL = (*(f"sasrec-{similarity}" for similarity in SIMILARITIES), "hstu-dot", "hstu-mol", "hstu-mol-tied")
 SAMPLERS = {"uniform": UniformSampler, "unigram": UnigramSampler}
 
 PUBLISHED = {
-    "width": 64, "blocks": 2, "heads": 2, "length": 20, "dropout": 0.4, "components": 4, "component width": 32,
-    "batch": 128, "draws": 512, "negatives": "shared", "sampler": "uniform", "rate": 2e-3,
-    "validated": 2000,
+    "width": 64, "blocks": 2, "heads": 2, "length": 20, "dropout": 0.2, "components": 4, "component width": 32,
+    "batch": 64, "draws": 64, "negatives": "own", "sampler": "unigram", "rate": 2e-3, "item rate": 8e-3,
+    "gate rate": 1e-4, "validated": 2000,
 }  # fmt: skip
 SMALL = PUBLISHED | {
     "width": 16, "blocks": 1, "length": 10, "dropout": 0.1, "components": 2, "component width": 8, "batch": 32,
-    "draws": 64, "rate": 1e-2,
+    "draws": 64, "negatives": "shared", "sampler": "uniform", "rate": 1e-2, "item rate": 1e-2,
+    "gate rate": 1e-3,
 }  # fmt: skip
 TEMPERATURE = 0.05
 BALANCE = 0.001
@@ -75,6 +79,19 @@ class Model(nn.Module):
         super().__init__()
         self.encoder, self.similarity = encoder, similarity
 
+    def by_rate(self):
+        """The weights by the name of the rate that they learn at.
+
+        Of a vector whose length does not matter, the longer it has grown, the less a step turns it: items learn faster.
+        A gate that learns as fast as the components of a tied mixture spoils them: see the page of results.
+        """
+        found = {"rate": [], "item rate": [self.encoder.items.weight]}
+        slow = self.similarity.mixture.parameters() if isinstance(self.similarity, TiedMixture) else ()
+        found["gate rate"] = list(slow)
+        known = {id(weights) for group in found.values() for weights in group}
+        found["rate"] += [weights for weights in self.parameters() if id(weights) not in known]
+        return {rate: weights for rate, weights in found.items() if weights}
+
     def queries(self, sequences):
         """(b, d) for what comes after padded sequences (b, length)."""
         return self.encoder(sequences)[:, -1]
@@ -91,7 +108,8 @@ class Model(nn.Module):
 
         def look(queries, ids):
             mine = functional.embedding(ids, components.flatten(1)).unflatten(-1, components.shape[1:])
-            return similarity.combine(*similarity.encode_queries(queries), mine, functional.embedding(ids, gates))
+            own = None if gates is None else functional.embedding(ids, gates)
+            return similarity.combine(*similarity.encode_queries(queries), mine, own)
 
         return look
 
@@ -111,15 +129,11 @@ def model_of(method, items, settings):
     elif similarity == "cosine":
         made = DotProduct(width, temperature=TEMPERATURE, normalised=True)
     else:
-        count = settings["components"]
-        made = MixtureOfLogits(
-            width,
-            width,
-            query_components=count,
-            item_components=count,
-            component_dim=settings["component width"],
-            temperature=TEMPERATURE,
-        )
+        count, size = settings["components"], {"component_dim": settings["component width"], "temperature": TEMPERATURE}
+        if similarity == "mol-tied":
+            made = TiedMixture(width, components=count, **size)
+        else:
+            made = MixtureOfLogits(width, width, query_components=count, item_components=count, **size)
     return Model(ENCODERS[encoder][1](items, **shape), made)
 
 
@@ -133,9 +147,11 @@ class Learner(SequenceTrainee):
         # Some of the users, from everywhere in the file, are enough to choose an epoch.
         self.validated = self.taken[:: max(1, len(self.taken) // settings["validated"])]
         self.draws, self.shared = settings["draws"], settings["negatives"] == "shared"
-        self.balance = BALANCE if method.endswith("-mol") else 0.0
+        self.balance = BALANCE if method.endswith(("-mol", "-mol-tied")) else 0.0
         self.model = model_of(method, items, settings)
-        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=settings["rate"])
+        self.optimiser = torch.optim.Adam(
+            [{"params": weights, "lr": settings[rate]} for rate, weights in self.model.by_rate().items()]
+        )
         self.objective = SAMPLERS[settings["sampler"]](items)
         self.objective.refresh(frequencies=self.frequencies)
 
@@ -185,8 +201,10 @@ class Learner(SequenceTrainee):
         some = self.taken[:: max(1, len(self.taken) // SEARCHED)]
         before = [sequence[:-1] for sequence in some]
         catalogue = build(self.model.similarity, self.model.encoder.items.weight.detach())
-        queries = self.model.queries(padded(before, self.length)).numpy()
-        return catalogue, queries, before, np.array([sequence[-1] for sequence in some])
+        queries = self.model.queries(padded(before, self.length))
+        if isinstance(self.model.similarity, TiedMixture):
+            queries, _ = self.model.similarity.encode_queries(queries)
+        return catalogue, queries.numpy(), before, np.array([sequence[-1] for sequence in some])
 
 
 def search(task, options):
@@ -217,7 +235,9 @@ def options_of():
     parser.add_argument("--draws", type=int, help="negatives in a set")
     parser.add_argument("--batch", type=int, help="windows in a step")
     parser.add_argument("--rate", type=float, help="of the optimiser")
+    parser.add_argument("--item-rate", type=float, help="of the items' vectors")
     parser.add_argument("--dropout", type=float, help="of the encoder")
+    parser.add_argument("--width", type=int, help="of the vectors of queries and items")
     return parser.parse_args()
 
 
@@ -226,9 +246,9 @@ def main():
     options = options_of()
     taken, items, name = taken_and_called(options.data)
     settings = dict(SMALL if options.data is None else PUBLISHED)
-    for setting in ("negatives", "sampler", "draws", "batch", "rate", "dropout"):
-        if getattr(options, setting) is not None:
-            settings[setting] = getattr(options, setting)
+    for setting in settings:
+        chosen = getattr(options, setting.replace(" ", "_"), None)
+        settings[setting] = settings[setting] if chosen is None else chosen
     task = Task(
         name="learned-similarity",
         title=f"Learned similarities, {name}",

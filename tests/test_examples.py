@@ -16,7 +16,7 @@ ARGUMENTS = {
     "language_model.py": ONE_EPOCH,
     "sequential_recommendation.py": ONE_EPOCH,
     "extreme_classification.py": (*ONE_EPOCH, "--labels", "2"),
-    "learned_similarity.py": (*ONE_EPOCH, "--methods", "sasrec-cosine,hstu-dot,sasrec-mol-plain"),
+    "learned_similarity.py": (*ONE_EPOCH, "--methods", "sasrec-cosine,hstu-dot,sasrec-mol-plain,hstu-mol-tied"),
 }
 
 
@@ -196,7 +196,7 @@ def similarities(shared):
     return example, learner
 
 
-@pytest.mark.parametrize("method", ["sasrec-mol", "hstu-mol-plain", "hstu-dot"])
+@pytest.mark.parametrize("method", ["sasrec-mol", "hstu-mol-plain", "hstu-dot", "sasrec-mol-tied"])
 def test_a_catalogue_ranks_as_the_model_does(similarities, method):
     _, make = similarities
     learner = make(method)
@@ -210,6 +210,35 @@ def test_a_catalogue_ranks_as_the_model_does(similarities, method):
     # Float32 may order two items of almost equal scores otherwise.
     assert np.abs(places - ranks).max() <= 1
     assert (places == ranks).mean() > 0.95
+
+
+def test_a_tied_mixture_starts_as_a_mean_of_cosines(shared):
+    from comparing.tied import TiedMixture
+
+    torch.manual_seed(0)
+    tied = TiedMixture(6, components=3, component_dim=6, temperature=0.1).eval()
+    vectors = torch.randn(5, 6)
+    # Three orthogonal maps of the whole space: each pair of like components has the cosine of the vectors.
+    _, weights = tied(vectors, vectors, with_weights=True)
+    _, gates = tied.encode_items(vectors)
+    like = weights.unflatten(-1, (3, 3)).diagonal(dim1=-2, dim2=-1)
+    assert gates is None
+    torch.testing.assert_close(like, like[:1, :1, :1].expand_as(like))
+    assert like.sum(-1).min() > 0.8
+    mixed = tied.mixture.encode_queries(tied.components(vectors))[0]
+    cosines = torch.nn.functional.cosine_similarity(vectors[:, None], vectors[None], dim=-1)
+    torch.testing.assert_close(torch.einsum("bpd,mpd->bm", mixed, mixed) / 3, cosines)
+
+
+def test_every_weight_learns_at_one_rate(similarities):
+    _, make = similarities
+    for method in ("sasrec-dot", "hstu-mol", "sasrec-mol-tied"):
+        learner = make(method, **{"rate": 0.1, "item rate": 0.2, "gate rate": 0.3})
+        rates = {id(weights): group["lr"] for group in learner.optimiser.param_groups for weights in group["params"]}
+        assert sum(len(group["params"]) for group in learner.optimiser.param_groups) == len(rates)
+        for name, weights in learner.model.named_parameters():
+            gate = "gate" in name and method.endswith("tied")
+            assert rates[id(weights)] == (0.2 if name == "encoder.items.weight" else 0.3 if gate else 0.1)
 
 
 def test_only_the_balanced_mixture_is_trained_with_the_balancing_loss(similarities):
