@@ -54,7 +54,7 @@ SAMPLERS = {"uniform": UniformSampler, "unigram": UnigramSampler}
 PUBLISHED = {
     "width": 64, "blocks": 2, "heads": 2, "length": 20, "dropout": 0.2, "components": 4, "component width": 32,
     "batch": 64, "draws": 64, "negatives": "own", "sampler": "unigram", "rate": 2e-3, "item rate": 8e-3,
-    "gate rate": 1e-4, "validated": 2000,
+    "gate rate": 2e-5, "validated": 2000,
 }  # fmt: skip
 SMALL = PUBLISHED | {
     "width": 16, "blocks": 1, "length": 10, "dropout": 0.1, "components": 2, "component width": 8, "batch": 32,

@@ -15,7 +15,7 @@ class TiedMixture(nn.Module):
     It starts as a mean of cosines: projections are orthogonal, and the gate is constant, on pairs of like components.
     """
 
-    def __init__(self, width, *, components, component_dim, temperature, item_dropout=0.1):
+    def __init__(self, width, *, components, component_dim, temperature, item_dropout=0.1, weight_dropout=0.0):
         super().__init__()
         self.mixture = MixtureOfLogits(
             None,
@@ -25,6 +25,7 @@ class TiedMixture(nn.Module):
             component_dim=component_dim,
             temperature=temperature,
             gates="logits",
+            weight_dropout=weight_dropout,
         )
         self.heads = nn.Linear(width, components * component_dim, bias=False)
         self.item_dropout = nn.Dropout(item_dropout)
