@@ -236,8 +236,11 @@ def options_of():
     parser.add_argument("--batch", type=int, help="windows in a step")
     parser.add_argument("--rate", type=float, help="of the optimiser")
     parser.add_argument("--item-rate", type=float, help="of the items' vectors")
+    parser.add_argument("--gate-rate", type=float, help="of the gate of a tied mixture")
     parser.add_argument("--dropout", type=float, help="of the encoder")
     parser.add_argument("--width", type=int, help="of the vectors of queries and items")
+    parser.add_argument("--components", type=int, help="of a mixture's queries, and of its items")
+    parser.add_argument("--component-width", type=int, help="of each of them")
     return parser.parse_args()
 
 
