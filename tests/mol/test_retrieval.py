@@ -35,6 +35,16 @@ def assert_proofs_hold(found, true, k, excluded=()):
             assert found.proven[q].all()
 
 
+def test_a_copy_at_the_end_hides_no_doubt_about_the_others():
+    # In one dimension components are 1 or -1: the third item scores as the first two, which are copies, but is none.
+    model = similarity("logits", 3, (3, 2), 1, 0.01, 1.0, seed=0)
+    queries = queries_of(model, 3, 1)
+    found = build(model, np.arange(3)).top_k(queries, 2, method="brute-force")
+    assert found.proven[:, 1].all()
+    assert not found.proven.all()
+    np.testing.assert_array_equal(found.gap == 0, found.proven.all(axis=1))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("method", EXACT)
 @pytest.mark.parametrize("k", [1, 10, 200])

@@ -230,7 +230,9 @@ def _best(engine: Engine, batch: Batch, best: Best, counts: Integers, outside: D
     Where rounding leaves a doubt whether one that was not kept is better than the k-th, more are kept.
     """
     found = Found.empty(len(batch), plan.k)
-    rows, keep = np.arange(len(batch)), SPARE * plan.k + 64
+    # Where nothing is known of the others but what no score exceeds, there is hardly a doubt that could be settled.
+    hopeless = bool((outside >= batch.single.ceiling).all())
+    rows, keep = np.arange(len(batch)), plan.k if hopeless else SPARE * plan.k + 64
     while len(rows):
         part, count = batch.take(rows), counts[rows]
         room = min(keep, int(count.max()))
@@ -281,7 +283,8 @@ def _settle(
                 )
     low = found.scores - slack[:, None]
     found.proven[:] = (low >= rivals) & worth[:, None]
-    found.gap[:] = np.maximum(0.0, rivals[:, -1] - low[:, -1])
+    # Of equal rivals the last result has the widest; of a copy's it may be another one.
+    found.gap[:] = np.maximum(0.0, (rivals - low).max(axis=1))
     return found, low[:, -1]
 
 
