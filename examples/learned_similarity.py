@@ -8,7 +8,8 @@ Without --data sequences are made up.  A method is an encoder, sasrec or hstu, a
 
 - dot: the dot product; cosine: of vectors of length one, divided by a temperature of 0.05.
 - mol: a mixture of the logits of 4 x 4 components, with the loss that balances them; mol-plain: without that loss;
-  mol-tied: with that loss, one projection for the components of both sides, and a gate that learns slowly.
+  mol-tied: with that loss, one projection for the components of both sides, and a gate that learns slowly;
+  mol-constant: the same with a gate that stays as it is.
 
 All are trained by a sampled softmax.  A batch shares its draws, so that their similarities to all queries are one
 product of matrices; with --negatives own each query has its own, more of the items are seen, and fewer draws do.  At
@@ -42,13 +43,14 @@ SIMILARITIES = {
     "mol": "mixture of logits",
     "mol-plain": "mixture of logits, not balanced",
     "mol-tied": "mixture of logits, tied",
+    "mol-constant": "mixture of logits, tied, constant gate",
 }
 METHODS = {
     f"{encoder}-{similarity}": f"{name}, {title}"
     for encoder, (name, _) in ENCODERS.items()
     for similarity, title in SIMILARITIES.items()
 }
-USUAL = (*(f"sasrec-{similarity}" for similarity in SIMILARITIES), "hstu-dot", "hstu-mol", "hstu-mol-tied")
+USUAL = (*(f"sasrec-{similarity}" for similarity in SIMILARITIES), "hstu-dot", "hstu-mol", "hstu-mol-constant")
 SAMPLERS = {"uniform": UniformSampler, "unigram": UnigramSampler}
 
 PUBLISHED = {
@@ -130,8 +132,8 @@ def model_of(method, items, settings):
         made = DotProduct(width, temperature=TEMPERATURE, normalised=True)
     else:
         count, size = settings["components"], {"component_dim": settings["component width"], "temperature": TEMPERATURE}
-        if similarity == "mol-tied":
-            made = TiedMixture(width, components=count, **size)
+        if similarity in ("mol-tied", "mol-constant"):
+            made = TiedMixture(width, components=count, learn_gate=similarity == "mol-tied", **size)
         else:
             made = MixtureOfLogits(width, width, query_components=count, item_components=count, **size)
     return Model(ENCODERS[encoder][1](items, **shape), made)

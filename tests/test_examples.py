@@ -230,6 +230,18 @@ def test_a_tied_mixture_starts_as_a_mean_of_cosines(shared):
     torch.testing.assert_close(torch.einsum("bpd,mpd->bm", mixed, mixed) / 3, cosines)
 
 
+def test_a_constant_gate_stays_as_it_is(similarities):
+    _, make = similarities
+    learner = make("sasrec-mol-constant")
+    gate = {name: weights.clone() for name, weights in learner.model.similarity.mixture.named_parameters()}
+    heads = learner.model.similarity.heads.weight.detach().clone()
+    for place in range(3):
+        learner.step(0, place)
+    for name, weights in learner.model.similarity.mixture.named_parameters():
+        assert torch.equal(weights, gate[name])
+    assert not torch.equal(learner.model.similarity.heads.weight, heads)
+
+
 def test_every_weight_learns_at_one_rate(similarities):
     _, make = similarities
     for method in ("sasrec-dot", "hstu-mol", "sasrec-mol-tied"):

@@ -13,9 +13,10 @@ class TiedMixture(nn.Module):
     """The components of queries and of items are the same projections of their vectors; the gate looks at logits only.
 
     It starts as a mean of cosines: projections are orthogonal, and the gate is constant, on pairs of like components.
+    With learn_gate=False the gate stays as it is.
     """
 
-    def __init__(self, width, *, components, component_dim, temperature, item_dropout=0.1, weight_dropout=0.0):
+    def __init__(self, width, *, components, component_dim, temperature, learn_gate=True, item_dropout=0.1):
         super().__init__()
         self.mixture = MixtureOfLogits(
             None,
@@ -25,7 +26,7 @@ class TiedMixture(nn.Module):
             component_dim=component_dim,
             temperature=temperature,
             gates="logits",
-            weight_dropout=weight_dropout,
+            weight_dropout=0.0,
         )
         self.heads = nn.Linear(width, components * component_dim, bias=False)
         self.item_dropout = nn.Dropout(item_dropout)
@@ -35,6 +36,7 @@ class TiedMixture(nn.Module):
             last = self.mixture.logit_gate[-1]
             last.weight.zero_()
             last.bias.copy_(LIKE * torch.eye(components).flatten())
+        self.mixture.requires_grad_(learn_gate)
 
     def components(self, vectors):
         """(..., components, component_dim) of vectors (..., width), not of length one yet."""
