@@ -87,11 +87,11 @@ class Model(nn.Module):
         Of a vector whose length does not matter, the longer it has grown, the less a step turns it: items learn faster.
         A gate that learns as fast as the components of a tied mixture spoils them: see the page of results.
         """
-        found = {"rate": [], "item rate": [self.encoder.items.weight]}
-        slow = self.similarity.mixture.parameters() if isinstance(self.similarity, TiedMixture) else ()
-        found["gate rate"] = list(slow)
-        known = {id(weights) for group in found.values() for weights in group}
-        found["rate"] += [weights for weights in self.parameters() if id(weights) not in known]
+        items = [self.encoder.items.weight]
+        gate = list(self.similarity.mixture.parameters()) if isinstance(self.similarity, TiedMixture) else []
+        apart = {id(weights) for weights in [*items, *gate]}
+        others = [weights for weights in self.parameters() if id(weights) not in apart]
+        found = {"rate": others, "item rate": items, "gate rate": gate}
         return {rate: weights for rate, weights in found.items() if weights}
 
     def queries(self, sequences):
