@@ -132,17 +132,16 @@ def plot(series: Sequence[Series], x: Axis, y: Axis, *, title: str, text: str, r
         if one.small:
             dots = "".join(f"M{a:.1f} {b:.1f}h0" for a, b in zip(across, down, strict=True))
             parts.append(
-                f'<path class="s{one.style}" d="{dots}" fill="none" stroke-width="3.2" stroke-linecap="round" '
+                f'<path class="{_colour(one.style)}" d="{dots}" fill="none" stroke-width="3.2" stroke-linecap="round" '
                 'stroke-opacity=".6"/>'
             )
             continue
         if one.joined:
             curve = "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(across, down, strict=True))
-            parts.append(f'<path class="curve s{one.style}" d="M{curve}"/>')
+            parts.append(f'<path class="curve {_colour(one.style)}" d="M{curve}"/>')
         for place, (a, b) in enumerate(zip(across, down, strict=True)):
             note = f"<title>{escape(one.notes[place])}</title>" if len(one.notes) else ""
-            mark = f'<path class="s{one.style}" d="{MARKS[one.style]}"/>'
-            parts.append(f'<g transform="translate({a:.1f} {b:.1f})">{note}{mark}</g>')
+            parts.append(f'<g transform="translate({a:.1f} {b:.1f})">{note}{_mark(one.style)}</g>')
     return "".join(parts) + "</svg>"
 
 
@@ -159,7 +158,7 @@ def histogram(values: Doubles, axis: Axis, *, bins: int, title: str, text: str, 
         if count:
             width, height = across[place + 1] - across[place] - 1, HEIGHT - BOTTOM - down[place]
             parts.append(
-                f'<rect class="s{style}" stroke="none" x="{across[place]:.1f}" y="{down[place]:.1f}" '
+                f'<rect class="{_colour(style)}" stroke="none" x="{across[place]:.1f}" y="{down[place]:.1f}" '
                 f'width="{width:.1f}" height="{height:.1f}"><title>{count}: {edges[place]:,.0f} to '
                 f"{edges[place + 1]:,.0f}</title></rect>"
             )
@@ -170,7 +169,7 @@ def legend(labels: Sequence[tuple[str, int]]) -> str:
     """Labels with the mark and colour of their style, as HTML."""
     keys = (
         f'<span class="key"><svg class="plot" viewBox="-7 -7 14 14" width="14" height="14" aria-hidden="true">'
-        f'<path class="s{style}" d="{MARKS[style]}"/></svg>{escape(label)}</span>'
+        f"{_mark(style)}</svg>{escape(label)}</span>"
         for label, style in labels
     )
     return f'<p class="legend">{"".join(keys)}</p>'
@@ -178,8 +177,11 @@ def legend(labels: Sequence[tuple[str, int]]) -> str:
 
 def figure(panels: Sequence[tuple[str, str]], labels: Sequence[tuple[str, int]], *, title: str, text: str) -> str:
     """A picture that stands alone: captioned panels (caption, svg) side by side, and the legend below."""
-    width, rows = (WIDTH + 12) * len(panels), -(-len(labels) // (2 * len(panels)))
-    height = HEIGHT + 34 + 20 * rows
+    width = (WIDTH + 12) * len(panels)
+    # A label is written in letters of about seven units.
+    longest = max((len(label) for label, _ in labels), default=0)
+    columns = max(1, min(2 * len(panels), (width - LEFT) // (7 * longest + 18)))
+    height = HEIGHT + 34 + 20 * -(-len(labels) // columns)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="plot" viewBox="0 0 {width} {height}" role="img" '
         f'aria-label="{escape(title)}. {escape(text)}"><style>{STYLE}</style>'
@@ -188,14 +190,24 @@ def figure(panels: Sequence[tuple[str, str]], labels: Sequence[tuple[str, int]],
         left = place * (WIDTH + 12)
         parts.append(f'<text class="name" x="{left + LEFT}" y="14">{escape(caption)}</text>')
         parts.append(picture.replace("<svg ", f'<svg x="{left}" y="20" width="{WIDTH}" height="{HEIGHT}" ', 1))
-    columns = 2 * len(panels)
     for place, (label, style) in enumerate(labels):
         across, top = LEFT + (place % columns) * (width - LEFT) / columns, HEIGHT + 38 + 20 * (place // columns)
         parts.append(
-            f'<g transform="translate({across:.0f} {top})"><path class="s{style}" d="{MARKS[style]}"/>'
+            f'<g transform="translate({across:.0f} {top})">{_mark(style)}'
             f'<text class="name" x="11" y="4">{escape(label)}</text></g>'
         )
     return "".join(parts) + "</svg>\n"
+
+
+def _colour(style: int) -> str:
+    """The class of a style; there are more styles than colours."""
+    return f"s{style % len(COLOURS)}"
+
+
+def _mark(style: int) -> str:
+    """The mark of a style; where colours begin anew they come with other marks."""
+    shape = MARKS[(style + 3 * (style // len(COLOURS))) % len(MARKS)]
+    return f'<path class="{_colour(style)}" d="{shape}"/>'
 
 
 def _across(axis: Axis, values: Doubles) -> Doubles:
