@@ -11,9 +11,10 @@ Without --data sequences are made up.  A method is an encoder, sasrec or hstu, a
   mol-tied: with that loss, one projection for the components of both sides, and a gate that learns slowly;
   mol-constant: the same with a gate that stays as it is.
 
-All are trained by a sampled softmax.  A batch shares its draws, so that their similarities to all queries are one
-product of matrices; with --negatives own each query has its own, more of the items are seen, and fewer draws do.  At
-the end a catalogue is made of the first mixture of logits in the folder, and searched in every way.
+All are trained by a sampled softmax.  With --negatives own, as with --data, each query has its own draws, so that more
+of the items are seen and fewer draws do; with --negatives shared, as without, those of a batch are the same, and their
+similarities to all queries are one product of matrices.  At the end a catalogue is made of the first mixture of logits
+in the folder, and searched in every way.
 """
 
 from pathlib import Path
