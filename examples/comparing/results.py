@@ -89,18 +89,21 @@ def draw(task, runs):
         by_epoch = name == "epoch"
         x = Axis.around(name, np.concatenate([one.x for one in lines]), log=not by_epoch, whole=by_epoch)
         values = np.concatenate([one.y for one in lines])
-        if task.lower_is_better:
-            values = values[values <= FAR * values.min()]
-        y = Axis.around(title, values, log=task.lower_is_better)
+        y = Axis.around(title, values[~_far(task, values)], log=task.lower_is_better)
         panels.append((f"By {name}", plot(lines, x, y, title=_caption(task), text=f"By {name}.")))
     labels = [(task.methods[method], style) for style, method in enumerate(task.methods) if method in runs]
     return figure(panels, labels, title=_caption(task), text="One line for each method.")
 
 
 def _cut(task, runs):
-    """Whether something is too far off for the plot."""
+    """Whether something is cut off at the edge of the plot."""
     values = [row[task.chosen_by] for found in runs.values() for run in found for row in run["history"]]
-    return task.lower_is_better and max(values) > FAR * min(values)
+    return _far(task, np.array(values)).any()
+
+
+def _far(task, values):
+    """(m,) which of the values are too far off for the plot."""
+    return task.lower_is_better & (values > FAR * values.min())
 
 
 def _caption(task):
