@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
-SOURCES := CMakeLists.txt pyproject.toml $(wildcard native/*)
+SOURCES := CMakeLists.txt pyproject.toml $(wildcard native/*/*)
 
 .PHONY: demo test check docs install bench clean
 

@@ -22,8 +22,8 @@ class NumpyTuned:
         logits = self.means @ query
         logits /= temperature
         logits += self.log_sizes
-        cell = self._pick(logits)
-        begin, end = self.offsets[cell], self.offsets[cell + 1]
+        cluster = self._pick(logits)
+        begin, end = self.offsets[cluster], self.offsets[cluster + 1]
         inside = self.vectors[begin:end] @ query
         inside /= temperature
         return begin + self._pick(inside)

@@ -20,7 +20,7 @@ FORMS = ("none", 1, 8, "full")
 
 
 def made(vectors, sizes, bias=None, dispersion="none", codes=False):
-    """An index whose cells are the next sizes[0], sizes[1], ... of the vectors (n, d)."""
+    """An index whose clusters are the next sizes[0], sizes[1], ... of the vectors (n, d)."""
     vectors = np.ascontiguousarray(vectors, np.float32)
     offsets, rows = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), np.arange(len(vectors))
     form = min(dispersion, vectors.shape[1]) if isinstance(dispersion, int) else dispersion
@@ -51,19 +51,19 @@ def log_sum(logits):
 
 
 def check_bounds(index, query, temperature):
-    """Bounds hold of every cell's mass, as a scan finds it and as it is; returns the widest distance of two bounds."""
+    """Bounds hold of every cluster's mass, as a scan finds it and as it is; returns the widest distance of two bounds."""
     query = np.ascontiguousarray(query, np.float32)
     lower, upper, scanned, pivot = bounds(index, query, temperature)
     logits, offsets = true_logits(index, query, temperature, pivot), index._contents.offsets
-    for cell in range(index.clusters):
-        if offsets[cell] == offsets[cell + 1]:
-            assert lower[cell] == upper[cell] == -np.inf
+    for cluster in range(index.clusters):
+        if offsets[cluster] == offsets[cluster + 1]:
+            assert lower[cluster] == upper[cluster] == -np.inf
             continue
-        true = log_sum(logits[offsets[cell] : offsets[cell + 1]])
-        assert np.isfinite(lower[cell])
-        assert np.isfinite(upper[cell])
-        for mass in (scanned[cell], true):
-            assert lower[cell] <= mass <= upper[cell], (cell, lower[cell], float(mass), upper[cell])
+        true = log_sum(logits[offsets[cluster] : offsets[cluster + 1]])
+        assert np.isfinite(lower[cluster])
+        assert np.isfinite(upper[cluster])
+        for mass in (scanned[cluster], true):
+            assert lower[cluster] <= mass <= upper[cluster], (cluster, lower[cluster], float(mass), upper[cluster])
     held = np.diff(offsets) > 0
     return float((upper[held] - lower[held]).max())
 
@@ -125,7 +125,7 @@ HOSTILE = (two_points, on_the_sphere, far_offset, cone, duplicates, isotropic, l
 
 
 def trial(rng, kind):
-    """An index of five cells, one of them empty and one of a single item, a query, and a temperature."""
+    """An index of five clusters, one of them empty and one of a single item, a query, and a temperature."""
     d = int(rng.choice([1, 2, 7, 16, 17, 33, 100], p=[0.2, 0.2, 0.2, 0.15, 0.15, 0.05, 0.05]))
     n = int(rng.choice([8, 20, 70]))
     items, query = kind(rng, n, d)
@@ -145,7 +145,7 @@ def trial(rng, kind):
 
 
 @pytest.mark.parametrize("kind", HOSTILE, ids=lambda kind: kind.__name__)
-def test_bounds_hold_of_every_cell(kind):
+def test_bounds_hold_of_every_cluster(kind):
     rng = np.random.default_rng(HOSTILE.index(kind))
     for _ in range(300):
         index, query, temperature = trial(rng, kind)
@@ -195,7 +195,7 @@ def test_bounds_hold_at_the_limits_of_numbers(name, form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_rounding_of_the_exponentials_is_allowed_for(form):
-    # Logits so near to each other that a cell's bounds meet but for what float32 rounds.
+    # Logits so near to each other that a cluster's bounds meet but for what float32 rounds.
     rng = np.random.default_rng(5)
     for _ in range(100):
         index = made(rng.standard_normal((140, 5)), [70, 70], None, form)
@@ -244,15 +244,15 @@ def test_negative_cosines_take_the_shortest_item():
 
 
 @cache
-def groups(codes=False, biased=False, n=900, d=8, cells=18, form="full"):
+def groups(codes=False, biased=False, n=900, d=8, clusters=18, form="full"):
     """Groups of unit vectors, and a query among some of them."""
     rng = np.random.default_rng(11)
-    centres = directions(rng, cells, d)
-    items = centres[rng.integers(cells, size=n)] + 0.35 * rng.standard_normal((n, d))
+    centres = directions(rng, clusters, d)
+    items = centres[rng.integers(clusters, size=n)] + 0.35 * rng.standard_normal((n, d))
     items /= np.linalg.norm(items, axis=1, keepdims=True)
     bias = rng.standard_normal(n).astype(np.float32) if biased else None
     index = softindex.build(
-        items.astype(np.float32), clusters=cells, codes=codes, log_bias=bias, dispersion=form, threads=1
+        items.astype(np.float32), clusters=clusters, codes=codes, log_bias=bias, dispersion=form, threads=1
     )
     query = centres[:3].sum(axis=0)
     return index, (query / np.linalg.norm(query)).astype(np.float32)
@@ -263,7 +263,7 @@ def exact_law(index, query, temperature):
 
 
 def check_law(index, query, temperature, n, copies):
-    """Draws fit the softmax, and are made from less than all items, after some cells were rejected.
+    """Draws fit the softmax, and are made from less than all items, after some clusters were rejected.
 
     A score above 5 has a chance of 3e-7.
     """
@@ -286,7 +286,7 @@ def check_law(index, query, temperature, n, copies):
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("codes", [False, True])
 @pytest.mark.parametrize("temperature", [0.1, 0.3])
-def test_draws_fit_the_softmax_though_cells_are_rejected(temperature, codes, biased, form):
+def test_draws_fit_the_softmax_though_clusters_are_rejected(temperature, codes, biased, form):
     index, query = groups(codes, biased, form=form)
     check_law(index, query, temperature, 1, 15_000)
     check_law(index, query, temperature, 50, 300)
@@ -294,7 +294,7 @@ def test_draws_fit_the_softmax_though_cells_are_rejected(temperature, codes, bia
 
 @cache
 def near_ties(codes):
-    """Cells in a cap about the query, where no score is far above its mean's, and as many on the other side."""
+    """Clusters in a cap about the query, where no score is far above its mean's, and as many on the other side."""
     rng = np.random.default_rng(13)
     around = directions(rng, 240, 23) * rng.uniform(0.05, 0.2, size=(240, 1))
     ahead = np.sqrt(1 - (around**2).sum(axis=1)) * np.where(np.arange(240) < 120, 1, -1)
@@ -504,7 +504,7 @@ def test_useless_bounds_cost_no_more_than_a_scan(codes, temperature):
         assert (drawn.ids == best.ids).all()
 
 
-def test_many_cells_of_few_items_are_scanned_and_bounded():
+def test_many_clusters_of_few_items_are_scanned_and_bounded():
     # Where bounds would cost more than they save, draws are those of "exact" with bounds for its rounding.
     items = normal(10_001, 4, seed=2).astype(np.float32)
     index = softindex.build(items, clusters=5000, threads=1)

@@ -28,7 +28,7 @@ def normal(n, d, seed=0):
 
 
 class Coded:
-    """Vectors in cells, their moments and codes, and an engine over them for each target."""
+    """Vectors in clusters, their moments and codes, and an engine over them for each target."""
 
     def __init__(self, vectors, sizes):
         self.vectors, self.offsets = vectors, offsets_of(sizes)
@@ -50,28 +50,28 @@ class Coded:
         engine.attach_codes(codes.values, codes.scales, codes.errors, codes.lengths)
         return engine
 
-    def members(self, cell):
-        return slice(self.offsets[cell], self.offsets[cell + 1])
+    def members(self, cluster):
+        return slice(self.offsets[cluster], self.offsets[cluster + 1])
 
-    def scores(self, query, cell, target):
-        scores = np.full(self.offsets[cell + 1] - self.offsets[cell], np.nan, np.float32)
-        return scores, self.engines[target].coded_scores(query, cell, scores)
+    def scores(self, query, cluster, target):
+        scores = np.full(self.offsets[cluster + 1] - self.offsets[cluster], np.nan, np.float32)
+        return scores, self.engines[target].coded_scores(query, cluster, scores)
 
 
 def check_statements(coded):
-    """What is stored about the items of every cell, in extended precision."""
+    """What is stored about the items of every cluster, in extended precision."""
     codes = coded.codes
     assert np.abs(codes.values.astype(int)).max() <= 127
-    for cell in range(len(coded.moments.means)):
-        rows = coded.members(cell)
+    for cluster in range(len(coded.moments.means)):
+        rows = coded.members(cluster)
         decoded = codes.values[rows].astype(np.longdouble) * codes.scales[rows].astype(np.longdouble)[:, None]
-        residuals = coded.vectors[rows].astype(np.longdouble) - coded.moments.means[cell]
+        residuals = coded.vectors[rows].astype(np.longdouble) - coded.moments.means[cluster]
         errors = np.sqrt(((residuals - decoded) ** 2).sum(axis=1))
-        assert (errors <= codes.errors[cell]).all()
-        assert (np.sqrt((decoded**2).sum(axis=1)) <= codes.lengths[cell]).all()
+        assert (errors <= codes.errors[cluster]).all()
+        assert (np.sqrt((decoded**2).sum(axis=1)) <= codes.lengths[cluster]).all()
         # Useful as well as true: half a step a coordinate.
         half = codes.scales[rows].max(initial=0.0) / 2 * coded.vectors.shape[1] ** 0.5
-        assert codes.errors[cell] <= 1.001 * half + 1e-12 * codes.lengths[cell] + 1e-43
+        assert codes.errors[cluster] <= 1.001 * half + 1e-12 * codes.lengths[cluster] + 1e-43
 
 
 def check_query(coded, query):
@@ -79,14 +79,14 @@ def check_query(coded, query):
     truth = reference.scan(coded.vectors, query)
     dots = np.empty(len(coded.vectors), np.float32)
     _native.scan(coded.vectors, query, dots)
-    for cell in range(len(coded.moments.means)):
-        rows = coded.members(cell)
-        scores, slack = coded.scores(query, cell, TARGETS[0])
+    for cluster in range(len(coded.moments.means)):
+        rows = coded.members(cluster)
+        scores, slack = coded.scores(query, cluster, TARGETS[0])
         assert np.isfinite(slack)
         assert (np.abs(scores.astype(np.float64) - dots[rows]) <= slack).all()
         assert (np.abs(scores - truth[rows]) <= slack).all()
         for target in TARGETS[1:]:
-            other, same = coded.scores(query, cell, target)
+            other, same = coded.scores(query, cluster, target)
             np.testing.assert_array_equal(scores, other)
             assert slack == same
 
@@ -206,7 +206,7 @@ def test_coded_scores_are_their_twins_to_the_bit(n, d, seed):
     np.testing.assert_array_equal(coded.scores(query, 0, TARGETS[0])[0], expected.astype(np.float32))
 
 
-def test_cells_of_one_item_are_their_means_and_lose_nothing():
+def test_clusters_of_one_item_are_their_means_and_lose_nothing():
     coded = Coded(normal(7, 20), [1] * 7)
     assert not coded.codes.values.any()
     for part in (coded.codes.scales, coded.codes.errors, coded.codes.lengths):
@@ -295,9 +295,9 @@ def test_the_engine_refuses_codes_that_do_not_fit_and_questions_it_cannot_answer
         engine.attach_codes(codes.values, codes.scales, codes.errors, codes.lengths)
     with pytest.raises(ValueError, match="do not fit"):
         engine.attach_codes(codes.values[:-1], codes.scales, codes.errors, codes.lengths)
-    for cell in (-1, 2):
-        with pytest.raises(ValueError, match="no such cell"):
-            engine.coded_scores(query, cell, scores)
+    for cluster in (-1, 2):
+        with pytest.raises(ValueError, match="no such cluster"):
+            engine.coded_scores(query, cluster, scores)
     with pytest.raises(ValueError, match="shapes disagree"):
         engine.coded_scores(query, 1, scores)
     with pytest.raises(ValueError, match="keeps no codes"):

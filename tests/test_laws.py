@@ -95,9 +95,9 @@ class TestTopK(LawContract):
 
 
 def reference_law(index, query, temperature, method):
-    """Log-probability of every item in cell order, from the definition."""
+    """Log-probability of every item in cluster order, from the definition."""
     contents, law = index._contents, LAWS[method]
-    true = reference.cell_masses(contents.vectors, contents.offsets, query, temperature, contents.log_bias)
+    true = reference.cluster_masses(contents.vectors, contents.offsets, query, temperature, contents.log_bias)
     masses = true
     if law.kind == "tree":
         offset = tree_offset(law, contents.tree)

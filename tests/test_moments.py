@@ -24,7 +24,7 @@ def take(vectors, sizes, dispersion, log_bias=None, threads=2):
 
 
 def truth(items, log_bias=None):
-    """Mean (d,) and covariance (d, d) of one cell, in extended precision where that takes no time."""
+    """Mean (d,) and covariance (d, d) of one cluster, in extended precision where that takes no time."""
     items = items.astype(np.longdouble if items.size < 20_000 else np.float64)
     bias = np.zeros(len(items)) if log_bias is None else log_bias
     weights = np.exp(bias.astype(np.longdouble) - bias.max())
@@ -34,14 +34,14 @@ def truth(items, log_bias=None):
     return mean.astype(np.float64), (centred.T @ centred).astype(np.float64)
 
 
-def estimate(dispersion, cell, queries):
+def estimate(dispersion, cluster, queries):
     """The quadratic form that the stored numbers stand for; queries (b, d) float64, returns (b,)."""
-    forms, scales = (array[cell].astype(np.float64) for array in (dispersion.forms, dispersion.scales))
+    forms, scales = (array[cluster].astype(np.float64) for array in (dispersion.forms, dispersion.scales))
     if dispersion.kind == "full":
         upper = np.triu_indices(queries.shape[1])
         return (queries[:, upper[0]] * queries[:, upper[1]]) @ (forms * scales)
     forms = forms * scales[:, None]
-    return ((queries @ forms.T) ** 2).sum(axis=1) + float(dispersion.spread[cell]) * (queries**2).sum(axis=1)
+    return ((queries @ forms.T) ** 2).sum(axis=1) + float(dispersion.spread[cluster]) * (queries**2).sum(axis=1)
 
 
 def hard_queries(covariance, seed=0):
@@ -56,20 +56,20 @@ def hard_queries(covariance, seed=0):
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
 
 
-def check_cell(moments, cell, items, log_bias=None):
-    """Every statement made about one cell."""
+def check_cluster(moments, cluster, items, log_bias=None):
+    """Every statement made about one cluster."""
     mean, covariance = truth(items, log_bias)
-    members, stored = items.astype(np.longdouble), moments.means[cell].astype(np.longdouble)
+    members, stored = items.astype(np.longdouble), moments.means[cluster].astype(np.longdouble)
     lengths = np.sqrt((members**2).sum(axis=1))
-    assert np.sqrt(((members - stored) ** 2).sum(axis=1)).max() <= moments.radii[cell]
-    assert moments.norm_min[cell] <= lengths.min()
-    assert lengths.max() <= moments.norm_max[cell]
-    np.testing.assert_allclose(moments.means[cell], mean, rtol=2e-7, atol=1e-6 * float(lengths.max()) + 2e-45)
+    assert np.sqrt(((members - stored) ** 2).sum(axis=1)).max() <= moments.radii[cluster]
+    assert moments.norm_min[cluster] <= lengths.min()
+    assert lengths.max() <= moments.norm_max[cluster]
+    np.testing.assert_allclose(moments.means[cluster], mean, rtol=2e-7, atol=1e-6 * float(lengths.max()) + 2e-45)
     if moments.dispersion.kind == "none":
         return
     queries = hard_queries(covariance)
     form = ((queries @ covariance) * queries).sum(axis=1)
-    bound = estimate(moments.dispersion, cell, queries) + float(moments.dispersion.excess[cell])
+    bound = estimate(moments.dispersion, cluster, queries) + float(moments.dispersion.excess[cluster])
     # The test's own arithmetic rounds, in float64 and (the mean of equal items) in extended precision.
     forgiven = 1e-13 * np.trace(covariance) + 1e-33 * float(lengths.max()) ** 2
     assert np.all(form <= bound + forgiven)
@@ -80,14 +80,14 @@ SIZES = [40, 0, 1, 7, 300, 2, 1, 0, 12, 90]
 
 @pytest.mark.parametrize("dispersion", ["none", "full", 1, 3, 8, 12])
 @pytest.mark.parametrize("biased", [False, True])
-def test_every_statement_about_every_cell_holds(dispersion, biased):
+def test_every_statement_about_every_cluster_holds(dispersion, biased):
     vectors = normal(sum(SIZES), 12) + np.float32(0.5)
     bias = 3 * normal(sum(SIZES), 1, seed=1)[:, 0] if biased else None
     moments, offsets = take(vectors, SIZES, dispersion, bias), offsets_of(SIZES)
-    for cell, size in enumerate(SIZES):
-        rows = slice(offsets[cell], offsets[cell + 1])
+    for cluster, size in enumerate(SIZES):
+        rows = slice(offsets[cluster], offsets[cluster + 1])
         if size:
-            check_cell(moments, cell, vectors[rows], None if bias is None else bias[rows])
+            check_cluster(moments, cluster, vectors[rows], None if bias is None else bias[rows])
 
 
 def test_sizes_and_largest_biases_are_kept():
@@ -97,22 +97,22 @@ def test_sizes_and_largest_biases_are_kept():
     filled = np.flatnonzero(SIZES)
     np.testing.assert_allclose(plain.log_sizes[filled], np.log(np.array(SIZES)[filled]), rtol=1e-15)
     assert plain.bias_max is None
-    for cell in filled:
-        inside = bias[offsets[cell] : offsets[cell + 1]]
-        assert biased.bias_max[cell] == inside.max()
-        assert biased.log_sizes[cell] == pytest.approx(np.logaddexp.reduce(inside.astype(np.float64)), abs=1e-12)
+    for cluster in filled:
+        inside = bias[offsets[cluster] : offsets[cluster + 1]]
+        assert biased.bias_max[cluster] == inside.max()
+        assert biased.log_sizes[cluster] == pytest.approx(np.logaddexp.reduce(inside.astype(np.float64)), abs=1e-12)
 
 
-def test_an_empty_cell_has_no_mass_and_no_extent():
+def test_an_empty_cluster_has_no_mass_and_no_extent():
     moments = take(normal(5, 3), [0, 5, 0], 2)
-    for cell in (0, 2):
-        assert moments.log_sizes[cell] == -np.inf
-        assert not moments.means[cell].any()
-        assert not moments.dispersion.forms[cell].any()
-        assert moments.radii[cell] == moments.dispersion.spread[cell] == 0
+    for cluster in (0, 2):
+        assert moments.log_sizes[cluster] == -np.inf
+        assert not moments.means[cluster].any()
+        assert not moments.dispersion.forms[cluster].any()
+        assert moments.radii[cluster] == moments.dispersion.spread[cluster] == 0
 
 
-def test_a_cell_of_one_item_is_the_item_itself():
+def test_a_cluster_of_one_item_is_the_item_itself():
     vectors = normal(6, 4)
     moments = take(vectors, [1] * 6, 2, log_bias=normal(6, 1)[:, 0])
     assert np.array_equal(moments.means, vectors)
@@ -145,7 +145,7 @@ def test_a_common_bias_changes_sizes_only():
 def test_extreme_biases_neither_overflow_nor_break_the_bounds():
     vectors = normal(50, 4)
     for bias in (np.linspace(-3e4, 3e4, 50), np.full(50, -1e30), np.full(50, 1e30)):
-        check_cell(take(vectors, [50], 2, bias.astype(np.float32)), 0, vectors, bias.astype(np.float32))
+        check_cluster(take(vectors, [50], 2, bias.astype(np.float32)), 0, vectors, bias.astype(np.float32))
 
 
 def test_the_packed_full_form_is_the_covariance():
@@ -178,7 +178,7 @@ def test_leading_eigenpairs_are_kept_and_the_rest_of_the_trace_is_spread_evenly(
     spread = values[4:].sum() / (d - 4)
     assert moments.dispersion.spread[0] == pytest.approx(spread, rel=0.01)
     np.testing.assert_allclose(estimate(moments.dispersion, 0, directions[:4]), values[:4], rtol=0.05)
-    check_cell(moments, 0, vectors)
+    check_cluster(moments, 0, vectors)
     # Useful as well as true: not far above the largest eigenvalue left out and what eight bits lose of the first.
     assert moments.dispersion.spread[0] + moments.dispersion.excess[0] < 2 * values[4] + 0.03 * values[0]
 
@@ -212,11 +212,11 @@ CASES = {
 
 @pytest.mark.parametrize("dispersion", ["none", "full", 1, 4, 8])
 @pytest.mark.parametrize("name", CASES)
-def test_bounds_hold_for_hostile_cells(name, dispersion):
-    check_cell(take(CASES[name], [len(CASES[name])], dispersion), 0, CASES[name])
+def test_bounds_hold_for_hostile_clusters(name, dispersion):
+    check_cluster(take(CASES[name], [len(CASES[name])], dispersion), 0, CASES[name])
 
 
-def test_a_cell_read_in_blocks_has_the_moments_of_the_cell_read_whole(monkeypatch):
+def test_a_cluster_read_in_blocks_has_the_moments_of_the_cluster_read_whole(monkeypatch):
     vectors, bias = normal(1000, 6), normal(1000, 1, seed=1)[:, 0]
     whole = take(vectors, [600, 1, 399], 3, bias)
     monkeypatch.setattr(module, "BLOCK_VALUES", 6 * 64)
@@ -224,8 +224,8 @@ def test_a_cell_read_in_blocks_has_the_moments_of_the_cell_read_whole(monkeypatc
     np.testing.assert_allclose(blocks.means, whole.means, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(blocks.dispersion.spread, whole.dispersion.spread, rtol=1e-5)
     np.testing.assert_allclose(blocks.radii, whole.radii, rtol=1e-6)
-    check_cell(blocks, 0, vectors[:600], bias[:600])
-    check_cell(blocks, 2, vectors[601:], bias[601:])
+    check_cluster(blocks, 0, vectors[:600], bias[:600])
+    check_cluster(blocks, 2, vectors[601:], bias[601:])
 
 
 def test_threads_and_a_memmap_change_nothing(tmp_path):
@@ -255,14 +255,14 @@ def test_progress_reaches_its_total():
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 30), st.integers(1, 9), st.integers(1, 10), st.integers(-30, 30), st.integers(0, 2**32))
-def test_bounds_hold_for_any_small_cell(size, d, rank, exponent, seed):
+def test_bounds_hold_for_any_small_cluster(size, d, rank, exponent, seed):
     random = np.random.default_rng(seed)
     scale = 2.0 ** (exponent + 3 * random.standard_normal(d))
     shift = 2.0**exponent * random.standard_normal(d)
     vectors = (random.integers(-3, 4, (size, d)) * scale + shift).astype(np.float32)
     bias = (5 * random.standard_normal(size)).astype(np.float32)
-    check_cell(take(vectors, [size], min(rank, d), bias, threads=1), 0, vectors, bias)
-    check_cell(take(vectors, [size], "full", threads=1), 0, vectors)
+    check_cluster(take(vectors, [size], min(rank, d), bias, threads=1), 0, vectors, bias)
+    check_cluster(take(vectors, [size], "full", threads=1), 0, vectors)
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
@@ -272,11 +272,11 @@ def test_cones_and_reach_hold_for_every_member(scale):
     vectors[3] = 0.0
     offsets = np.array([0, 1, 200, 200, 600], np.int64)
     moments = measure(vectors, offsets, log_bias=None, dispersion="none", threads=1)
-    for cell, (begin, end) in enumerate(pairwise(offsets)):
-        mean, items = moments.means[cell].astype(np.float64), vectors[begin:end].astype(np.float64)
+    for cluster, (begin, end) in enumerate(pairwise(offsets)):
+        mean, items = moments.means[cluster].astype(np.float64), vectors[begin:end].astype(np.float64)
         items = items[np.linalg.norm(items, axis=1) > 0]
         if len(items):
             cosines = items @ mean / (np.linalg.norm(items, axis=1) * np.linalg.norm(mean))
-            assert (cosines >= moments.min_cosine[cell]).all()
-            assert cosines.min() <= moments.min_cosine[cell] + 1e-6
-            assert moments.reach[cell] == pytest.approx(max(1.0, (items @ mean).max() / (mean @ mean)), rel=1e-6)
+            assert (cosines >= moments.min_cosine[cluster]).all()
+            assert cosines.min() <= moments.min_cosine[cluster] + 1e-6
+            assert moments.reach[cluster] == pytest.approx(max(1.0, (items @ mean).max() / (mean @ mean)), rel=1e-6)

@@ -1,4 +1,4 @@
-"""The listed outliers are the items farthest from the mean of their cell, and no other is as far."""
+"""The listed outliers are the items farthest from the mean of their cluster, and no other is as far."""
 
 import numpy as np
 import pytest
@@ -8,27 +8,27 @@ from softindex.outliers import UNUSUAL, list_outliers
 
 
 def made(n, d, clusters, *, far=0, seed=0):
-    """Vectors in cell order, offsets and means; `far` of the items are thrown far out."""
+    """Vectors in cluster order, offsets and means; `far` of the items are thrown far out."""
     rng = np.random.default_rng(seed)
-    cells = np.sort(rng.integers(clusters, size=n))
-    vectors = (rng.standard_normal((clusters, d))[cells] + 0.1 * rng.standard_normal((n, d))).astype(np.float32)
+    clusters = np.sort(rng.integers(clusters, size=n))
+    vectors = (rng.standard_normal((clusters, d))[clusters] + 0.1 * rng.standard_normal((n, d))).astype(np.float32)
     thrown = rng.choice(n, size=far, replace=False)
     vectors[thrown] += 30 * rng.standard_normal((far, d)).astype(np.float32)
-    offsets = np.searchsorted(cells, np.arange(clusters + 1)).astype(np.int64)
+    offsets = np.searchsorted(clusters, np.arange(clusters + 1)).astype(np.int64)
     means = np.zeros((clusters, d), np.float32)
-    for cell in range(clusters):
-        if offsets[cell + 1] > offsets[cell]:
-            means[cell] = vectors[offsets[cell] : offsets[cell + 1]].mean(axis=0)
-    return vectors, offsets, means, np.sort(thrown), cells
+    for cluster in range(clusters):
+        if offsets[cluster + 1] > offsets[cluster]:
+            means[cluster] = vectors[offsets[cluster] : offsets[cluster + 1]].mean(axis=0)
+    return vectors, offsets, means, np.sort(thrown), clusters
 
 
 @pytest.mark.parametrize(("n", "d", "clusters"), [(5000, 16, 70), (3000, 3, 2900), (900, 100, 1)])
 def test_items_thrown_far_out_are_listed_and_no_other_is_as_far(n, d, clusters):
-    vectors, offsets, means, thrown, cells = made(n, d, clusters, far=12)
+    vectors, offsets, means, thrown, clusters = made(n, d, clusters, far=12)
     found = list_outliers(vectors, offsets, means, threads=2)
-    away = np.linalg.norm(vectors.astype(np.float64) - means[cells], axis=1)
-    # A thrown item that is alone in its cell is its own mean.
-    alone = np.diff(offsets)[cells[thrown]] == 1
+    away = np.linalg.norm(vectors.astype(np.float64) - means[clusters], axis=1)
+    # A thrown item that is alone in its cluster is its own mean.
+    alone = np.diff(offsets)[clusters[thrown]] == 1
     assert set(thrown[~alone]) <= set(found.positions.tolist())
     assert (np.diff(found.positions) > 0).all()
     np.testing.assert_array_equal(found.vectors, vectors[found.positions])
@@ -50,8 +50,8 @@ def test_the_number_of_threads_changes_nothing():
     assert first.farthest[0] == second.farthest[0]
 
 
-def test_an_outlier_that_carries_the_mass_is_found_in_its_cell():
-    """One item of length five among thousands of length one, in a cell of another direction: no moment tells of it."""
+def test_an_outlier_that_carries_the_mass_is_found_in_its_cluster():
+    """One item of length five among thousands of length one, in a cluster of another direction: no moment tells of it."""
     rng = np.random.default_rng(1)
     vectors = rng.standard_normal((20_000, 32))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)

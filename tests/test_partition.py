@@ -1,4 +1,4 @@
-"""Every item gets one cell, its nearest; the same seed gives the same cells; nothing is printed."""
+"""Every item gets one cluster, its nearest; the same seed gives the same clusters; nothing is printed."""
 
 import faiss
 import numpy as np
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softindex.errors import InputError
-from softindex.partition import order_by_cell, partition, shuffle_cells
+from softindex.partition import order_by_cluster, partition, shuffle_clusters
 from softindex.records import Partition
 
 
@@ -19,7 +19,7 @@ def sizes_of(parts):
     return np.bincount(parts.assignment, minlength=parts.clusters)
 
 
-def test_every_item_is_assigned_to_a_cell_and_no_cell_is_empty():
+def test_every_item_is_assigned_to_a_cluster_and_no_cluster_is_empty():
     parts = partition(normal(5000, 8), 70, seed=0, threads=2)
     assert parts.assignment.shape == (5000,)
     assert parts.assignment.dtype == np.int32
@@ -29,25 +29,25 @@ def test_every_item_is_assigned_to_a_cell_and_no_cell_is_empty():
     assert sizes_of(parts).min() > 0
 
 
-def test_the_same_seed_gives_the_same_cells_and_another_seed_gives_others():
+def test_the_same_seed_gives_the_same_clusters_and_another_seed_gives_others():
     vectors = normal(4000, 8)
     first = partition(vectors, 60, seed=1, threads=2)
     assert np.array_equal(first.assignment, partition(vectors, 60, seed=1, threads=2).assignment)
     assert not np.array_equal(first.assignment, partition(vectors, 60, seed=2, threads=2).assignment)
 
 
-def test_the_number_of_threads_changes_neither_the_cells_nor_the_callers_openmp_setting():
+def test_the_number_of_threads_changes_neither_the_clusters_nor_the_callers_openmp_setting():
     vectors, before = normal(20_000, 16), faiss.omp_get_max_threads()
     one, three = (partition(vectors, 141, seed=0, threads=threads) for threads in (1, 3))
     assert np.array_equal(one.assignment, three.assignment)
     assert faiss.omp_get_max_threads() == before
 
 
-def test_almost_every_item_is_in_the_cell_of_the_nearest_mean():
-    # Centroids move a little less at each iteration, so the means of the final cells lag by a few border items.
+def test_almost_every_item_is_in_the_cluster_of_the_nearest_mean():
+    # Centroids move a little less at each iteration, so the means of the final clusters lag by a few border items.
     vectors = normal(5000, 6)
     parts = partition(vectors, 50, seed=0, threads=2, iterations=60)
-    means = np.stack([vectors[parts.assignment == cell].mean(axis=0) for cell in range(50)])
+    means = np.stack([vectors[parts.assignment == cluster].mean(axis=0) for cluster in range(50)])
     squares = ((vectors[:, None].astype(np.float64) - means) ** 2).sum(axis=2)
     assert np.mean(squares.argmin(axis=1) == parts.assignment) > 0.97
 
@@ -57,8 +57,8 @@ def test_more_iterations_never_leave_a_worse_partition_than_random_centroids():
 
     def objective(iterations):
         parts = partition(vectors, 64, seed=0, threads=2, iterations=iterations)
-        cells = [vectors[parts.assignment == cell].astype(np.float64) for cell in range(64)]
-        return sum(((cell - cell.mean(axis=0)) ** 2).sum() for cell in cells if len(cell))
+        clusters = [vectors[parts.assignment == cluster].astype(np.float64) for cluster in range(64)]
+        return sum(((cluster - cluster.mean(axis=0)) ** 2).sum() for cluster in clusters if len(cluster))
 
     assert objective(10) < objective(1)
 
@@ -67,13 +67,13 @@ def test_separated_groups_are_found():
     groups = np.repeat(np.arange(4), 200)
     vectors = (100 * np.eye(4)[groups] + normal(800, 4)).astype(np.float32)
     best = max(
-        len({(group, cell) for group, cell in zip(groups, parts.assignment, strict=True)}) == 4
+        len({(group, cluster) for group, cluster in zip(groups, parts.assignment, strict=True)}) == 4
         for parts in (partition(vectors, 4, seed=seed, threads=1) for seed in range(8))
     )
     assert best
 
 
-def test_a_common_offset_and_a_common_factor_do_not_change_the_cells():
+def test_a_common_offset_and_a_common_factor_do_not_change_the_clusters():
     # Small integers, so that shifting and scaling by powers of two is exact in float32.
     vectors = np.random.default_rng(0).integers(-8, 9, (3000, 6)).astype(np.float32)
     plain = partition(vectors, 40, seed=0, threads=1).assignment
@@ -90,7 +90,7 @@ def test_any_number_of_clusters_up_to_the_number_of_items_is_served(clusters):
     assert sizes_of(parts).min() > 0
 
 
-def test_one_cell_per_item_when_there_are_as_many_cells_as_items():
+def test_one_cluster_per_item_when_there_are_as_many_clusters_as_items():
     parts = partition(normal(30, 3), 30, seed=0, threads=1)
     assert np.array_equal(np.sort(parts.assignment), np.arange(30))
 
@@ -101,12 +101,12 @@ def test_more_clusters_than_items_are_refused_with_what_to_ask_instead():
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.1, 3e38, 1e-45])
-def test_identical_vectors_share_one_cell_and_leave_the_others_empty(value):
+def test_identical_vectors_share_one_cluster_and_leave_the_others_empty(value):
     parts = partition(np.full((500, 5), value, np.float32), 20, seed=0, threads=2)
     assert np.count_nonzero(sizes_of(parts)) == 1
 
 
-def test_cells_stay_empty_only_where_there_are_too_few_distinct_vectors():
+def test_clusters_stay_empty_only_where_there_are_too_few_distinct_vectors():
     vectors = normal(10, 4)[np.random.default_rng(0).integers(0, 10, 2000)]
     parts = partition(vectors, 64, seed=0, threads=2)
     assert np.count_nonzero(sizes_of(parts)) == 10
@@ -114,10 +114,10 @@ def test_cells_stay_empty_only_where_there_are_too_few_distinct_vectors():
     assert sizes_of(partition(half, 400, seed=0, threads=2)).min() > 0
 
 
-def test_equal_vectors_are_always_in_one_cell_unless_an_empty_cell_had_to_be_filled():
+def test_equal_vectors_are_always_in_one_cluster_unless_an_empty_cluster_had_to_be_filled():
     vectors = np.repeat(normal(400, 5), 5, axis=0)
-    cells = partition(vectors, 20, seed=0, threads=2).assignment.reshape(400, 5)
-    assert np.all(cells == cells[:, :1])
+    clusters = partition(vectors, 20, seed=0, threads=2).assignment.reshape(400, 5)
+    assert np.all(clusters == clusters[:, :1])
 
 
 @pytest.mark.parametrize(("n", "d", "clusters"), [(1000, 1, 32), (300, 4096, 17), (101, 3, 100), (1, 1, 1), (2, 1, 1)])
@@ -125,13 +125,13 @@ def test_extreme_shapes_are_served(n, d, clusters):
     assert sizes_of(partition(normal(n, d), clusters, seed=0, threads=2)).sum() == n
 
 
-def test_float16_gives_the_cells_of_the_same_numbers_in_float32():
+def test_float16_gives_the_clusters_of_the_same_numbers_in_float32():
     vectors = normal(3000, 8).astype(np.float16)
     half = partition(vectors, 50, seed=0, threads=1)
     assert np.array_equal(half.assignment, partition(vectors.astype(np.float32), 50, seed=0, threads=1).assignment)
 
 
-def test_a_memmap_and_a_strided_view_give_the_cells_of_the_array(tmp_path):
+def test_a_memmap_and_a_strided_view_give_the_clusters_of_the_array(tmp_path):
     vectors = normal(3000, 8)
     np.save(tmp_path / "vectors.npy", vectors)
     expected = partition(vectors, 50, seed=0, threads=1).assignment
@@ -160,14 +160,14 @@ def test_progress_is_reported_in_stages_that_reach_their_total():
 
 
 @given(st.lists(st.integers(0, 6), max_size=200), st.booleans())
-def test_order_lists_each_cell_in_turn_and_its_items_in_input_order(cells, many):
+def test_order_lists_each_cluster_in_turn_and_its_items_in_input_order(clusters, many):
     clusters = 70_000 if many else 7
-    order, offsets = order_by_cell(Partition(np.array(cells, np.int32), clusters))
+    order, offsets = order_by_cluster(Partition(np.array(clusters, np.int32), clusters))
     assert order.dtype == offsets.dtype == np.int64
     assert offsets.shape == (clusters + 1,)
-    for cell in range(7):
-        members = order[offsets[cell] : offsets[cell + 1]].tolist()
-        assert members == [item for item, owner in enumerate(cells) if owner == cell]
+    for cluster in range(7):
+        members = order[offsets[cluster] : offsets[cluster + 1]].tolist()
+        assert members == [item for item, owner in enumerate(clusters) if owner == cluster]
 
 
 @settings(max_examples=40, deadline=None)
@@ -182,16 +182,16 @@ def test_any_small_input_is_partitioned(n, d, levels, seed):
     assert occupied >= min(clusters, len(np.unique(vectors, axis=0)))
 
 
-def test_shuffling_keeps_every_item_in_its_cell_and_moves_it_there():
+def test_shuffling_keeps_every_item_in_its_cluster_and_moves_it_there():
     rng = np.random.default_rng(0)
-    cells = rng.integers(7, size=2000).astype(np.int32)
-    order, offsets = order_by_cell(Partition(cells, 7))
+    clusters = rng.integers(7, size=2000).astype(np.int32)
+    order, offsets = order_by_cluster(Partition(clusters, 7))
     shuffled = order.copy()
-    shuffle_cells(shuffled, offsets, seed=3)
-    for cell in range(7):
-        part = slice(offsets[cell], offsets[cell + 1])
+    shuffle_clusters(shuffled, offsets, seed=3)
+    for cluster in range(7):
+        part = slice(offsets[cluster], offsets[cluster + 1])
         assert sorted(shuffled[part]) == sorted(order[part])
         assert (shuffled[part] != order[part]).mean() > 0.9
     again = order.copy()
-    shuffle_cells(again, offsets, seed=3)
+    shuffle_clusters(again, offsets, seed=3)
     np.testing.assert_array_equal(shuffled, again)

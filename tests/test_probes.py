@@ -54,10 +54,10 @@ def large_index(name, seed=5, tree=False):
 
 def masses(index, queries, temperature, method="sd-2ls", probes=None, tolerance=None, threads=1):
     """Log masses (b, k), items scored (b,) and stated errors (b,), from the kernels."""
-    law, cells, allowed = index._law(method, probes, tolerance)
+    law, clusters, allowed = index._law(method, probes, tolerance)
     found, scored = np.empty((len(queries), index.clusters)), np.empty(len(queries), np.int64)
     error = np.empty(len(queries))
-    index._engine.masses(queries, law, temperature, cells, allowed, threads, found, scored, error)
+    index._engine.masses(queries, law, temperature, clusters, allowed, threads, found, scored, error)
     return found, scored, error
 
 
@@ -87,7 +87,7 @@ def normalised(log_masses):
 def distances(index, queries, temperature, **options):
     """Measured total variation, KL(softmax || law) and stated error, each (b,).
 
-    The ratio of the law to the softmax is one number per cell, so that cells tell both distances.
+    The ratio of the law to the softmax is one number per cluster, so that clusters tell both distances.
     """
     log_p = normalised(masses(index, queries, temperature, "exact")[0])
     found, _, error = masses(index, queries, temperature, **options)
@@ -159,7 +159,7 @@ def test_no_probes_are_the_published_law_and_nothing_is_stated():
 
 @pytest.mark.parametrize("method", ["2ls", "s-2ls", "sd-2ls"])
 @pytest.mark.parametrize("temperature", [0.02, 0.3])
-def test_all_cells_probed_is_the_exact_softmax(method, temperature):
+def test_all_clusters_probed_is_the_exact_softmax(method, temperature):
     vectors = clustered(5000, 50, 16, seed=2)
     index = softindex.build(vectors, clusters=50, threads=1)
     found, scored, error = masses(index, vectors[:20], temperature, method, probes=50)
@@ -170,7 +170,7 @@ def test_all_cells_probed_is_the_exact_softmax(method, temperature):
 
 @pytest.mark.parametrize("method", ["s-2ls", "sd-2ls"])
 @pytest.mark.parametrize("probes", [1, 7, 40])
-def test_the_best_cells_are_exact_and_all_others_are_their_estimates_times_one_factor(method, probes):
+def test_the_best_clusters_are_exact_and_all_others_are_their_estimates_times_one_factor(method, probes):
     vectors = clustered(20_000, 60, 16, seed=3)
     index, queries, temperature = softindex.build(vectors, clusters=60, threads=1), vectors[:30], 0.15
     estimates = masses(index, queries, temperature, "s-2ls", probes=0)[0]
@@ -182,7 +182,7 @@ def test_the_best_cells_are_exact_and_all_others_are_their_estimates_times_one_f
     known = np.abs(found - exact) < 1e-9
     for row in range(len(queries)):
         assert known[row, np.argsort(-estimates[row])[:probes]].all()
-        # A cell of the tail may be sampled to its end, and is then as good as probed.
+        # A cluster of the tail may be sampled to its end, and is then as good as probed.
         assert known[row].sum() <= probes + TAIL_SAMPLES
         factors = (found - estimates)[row, ~known[row]]
         assert np.ptp(factors) < 1e-9
@@ -256,14 +256,14 @@ def test_the_stated_error_is_honest(name, kind, temperature):
 
 
 def test_the_stated_error_is_honest_for_queries_unlike_the_items():
-    """The single items far out in their cells, which no normal tail foresees, count by the radius."""
+    """The single items far out in their clusters, which no normal tail foresees, count by the radius."""
     assert too_far(*pooled("mixture", "strange", 0.05)) <= 0.025
 
 
 @pytest.mark.parametrize("temperature", T)
 @pytest.mark.parametrize("name", MADE)
 def test_the_stated_error_of_a_law_without_dispersion_is_nearly_as_honest(name, temperature):
-    """Nothing tells it the variance of wide cells that it did not sample: queries unlike the items are left out."""
+    """Nothing tells it the variance of wide clusters that it did not sample: queries unlike the items are left out."""
     for kind in ("items", "others"):
         assert too_far(*pooled(name, kind, temperature, method="s-2ls")) <= 0.04
 
@@ -341,8 +341,8 @@ def test_extremes(name, dispersion):
 
 
 @pytest.mark.parametrize("method", ["2ls", "s-2ls", "sd-2ls"])
-def test_an_item_that_carries_all_mass_is_found_in_a_cell_that_seems_light(method):
-    """The query is that item.  Its cell is near it and short; sixty far cells have a larger product with it."""
+def test_an_item_that_carries_all_mass_is_found_in_a_cluster_that_seems_light(method):
+    """The query is that item.  Its cluster is near it and short; sixty far clusters have a larger product with it."""
     rng = np.random.default_rng(7)
     vectors = 0.01 * rng.standard_normal((60 * 200 + 600, 64))
     far = np.repeat(np.arange(60), 200)
@@ -353,10 +353,10 @@ def test_an_item_that_carries_all_mass_is_found_in_a_cell_that_seems_light(metho
     vectors = vectors.astype(np.float32)
     index = softindex.build(vectors, clusters=61, threads=1)
     query = vectors[12_345]
-    cell = np.searchsorted(np.cumsum(index.sizes), np.flatnonzero(index.ids == 12_345)[0], side="right")
+    cluster = np.searchsorted(np.cumsum(index.sizes), np.flatnonzero(index.ids == 12_345)[0], side="right")
     published = masses(index, query[None], 0.02, "s-2ls", probes=0)[0][0]
-    assert index.sizes[cell] > 100
-    assert (published > published[cell]).sum() > 30
+    assert index.sizes[cluster] > 100
+    assert (published > published[cluster]).sum() > 30
     law, draws = check_sane(index, query[None], 0.02, method=method)
     assert law[0, 12_345] > np.log(0.99)
     assert (draws.ids == 12_345).all()
@@ -402,8 +402,8 @@ def test_log_prob_and_log_partition_take_probes():
         law = index.log_prob(queries, index.ids[:50], temperature=0.05, probes=probes)
         inside = vectors[index.ids[:50]].astype(np.float64) @ queries.T.astype(np.float64) / 0.05
         exact = masses(index, queries, 0.05, "exact")[0]
-        cell = np.repeat(np.arange(index.clusters), index.sizes)[:50]
-        np.testing.assert_allclose(law, inside.T + (found - exact)[:, cell] - value[:, None], atol=1e-4)
+        cluster = np.repeat(np.arange(index.clusters), index.sizes)[:50]
+        np.testing.assert_allclose(law, inside.T + (found - exact)[:, cluster] - value[:, None], atol=1e-4)
         off[probes] = np.abs(value - truth).mean()
     assert off[0] > off[5] > off[index.clusters]
     assert off[None] < off[0] / 5
@@ -412,7 +412,7 @@ def test_log_prob_and_log_partition_take_probes():
 
 @pytest.mark.parametrize("popular", [True, False])
 def test_the_error_is_honest_where_a_few_biased_items_carry_their_clusters(popular):
-    """Sixty items of bias 8, or a Zipf law of popularity: a stretch of a cell would miss what it weighs."""
+    """Sixty items of bias 8, or a Zipf law of popularity: a stretch of a cluster would miss what it weighs."""
     rng = np.random.default_rng(0)
     vectors, batch = (rng.standard_normal((size, 32)).astype(np.float32) for size in (20_000, 40))
     order = rng.permutation(20_000)

@@ -26,9 +26,9 @@ def law_of(index, query, *, temperature=T, **asked):
     return index.log_prob(query, np.arange(len(index)), temperature=temperature, **asked)
 
 
-def members(index, cell):
+def members(index, cluster):
     ends = np.cumsum(index.sizes)
-    return index.ids[ends[cell] - index.sizes[cell] : ends[cell]]
+    return index.ids[ends[cluster] - index.sizes[cluster] : ends[cluster]]
 
 
 @every_method

@@ -1,4 +1,4 @@
-"""A tree's leaves are the cells, its laws keep the contract, and a damaged tree is refused."""
+"""A tree's leaves are the clusters, its laws keep the contract, and a damaged tree is refused."""
 
 from typing import ClassVar
 
@@ -55,16 +55,16 @@ def sizes_of(parts):
 
 
 def check_branches(parts, branches):
-    """Depth first, parents first, each node and each cell once, and a node's span is that of its cells."""
+    """Depth first, parents first, each node and each cluster once, and a node's span is that of its clusters."""
     offsets = np.concatenate([[0], np.cumsum(sizes_of(parts))])
-    spans, waiting, nodes, cells = list(zip(branches.begins, branches.ends, strict=True)), [], 0, 0
+    spans, waiting, nodes, clusters = list(zip(branches.begins, branches.ends, strict=True)), [], 0, 0
     waiting.append((0 if parts.clusters > 1 else -1, (0, len(parts.assignment))))
     while waiting:
         node, (begin, end) = waiting.pop()
         if node < 0:
-            assert -1 - node == cells
-            assert (begin, end) == (offsets[cells], offsets[cells + 1])
-            cells += 1
+            assert -1 - node == clusters
+            assert (begin, end) == (offsets[clusters], offsets[clusters + 1])
+            clusters += 1
             continue
         assert node == nodes
         nodes += 1
@@ -72,7 +72,7 @@ def check_branches(parts, branches):
         assert begin == left_begin < left_end == right_begin < right_end == end
         left, right = branches.children[node]
         waiting += [(right, spans[2 * node + 1]), (left, spans[2 * node])]
-    assert (nodes, cells) == (parts.clusters - 1, parts.clusters)
+    assert (nodes, clusters) == (parts.clusters - 1, parts.clusters)
 
 
 def test_no_leaf_holds_more_items_than_the_limit():
@@ -116,7 +116,7 @@ def test_separated_groups_become_subtrees():
     groups = np.repeat(np.arange(4), 500)
     vectors = (100 * np.eye(4)[groups] + normal(2000, 4)).astype(np.float32)
     parts, _ = grow(vectors, 4, seed=0, threads=1)
-    assert len({(group, cell) for group, cell in zip(groups, parts.assignment, strict=True)}) == 4
+    assert len({(group, cluster) for group, cluster in zip(groups, parts.assignment, strict=True)}) == 4
 
 
 def test_the_number_of_threads_and_the_kind_of_array_change_nothing(tmp_path, monkeypatch):
@@ -196,7 +196,7 @@ def test_each_correction_brings_the_law_nearer_to_the_softmax():
 
 
 def test_the_masses_of_all_leaves_are_the_shares_a_walk_finds():
-    """The engine fills the masses of all cells for whatever is built on them; they sum to one."""
+    """The engine fills the masses of all clusters for whatever is built on them; they sum to one."""
     index, values = softindex.build(normal(300, 6), clusters=40, tree=True), np.empty(7)
     for method in TREE_METHODS:
         index._engine.log_partition(normal(7, 6), index._law(method, None, None)[0], 0.3, 0, 0.0, 1, values)
@@ -314,9 +314,9 @@ WRONG = {
     "a circle": lambda s: with_child(s, 0, 0, 0),
     "a longer circle": lambda s: with_child(s, 7, 1, 0),
     "a node outside": lambda s: with_child(s, 0, 0, 10**9),
-    "a cell outside": lambda s: with_child(s, 7, 1, -(10**9)),
+    "a cluster outside": lambda s: with_child(s, 7, 1, -(10**9)),
     "the smallest number": lambda s: with_child(s, 0, 1, -(2**63)),
-    "a cell twice": lambda s: with_child(s, 7, 1, -1),
+    "a cluster twice": lambda s: with_child(s, 7, 1, -1),
     "all leaves": lambda s: changed(s, tree_children=np.full((8, 2), -1)),
     "all inner": lambda s: changed(s, tree_children=np.arange(16).reshape(8, 2)),
     "mirrored": flipped,

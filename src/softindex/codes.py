@@ -1,4 +1,4 @@
-"""Items as 8-bit residuals about the mean of their cell, and how much of them the eight bits lose."""
+"""Items as 8-bit residuals about the mean of their cluster, and how much of them the eight bits lose."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def encode(
     threads: int,
     report: Report | None = None,
 ) -> Codes:
-    """Encode every item.  vectors (n, d) float32 in cell order; cell c is rows offsets[c] .. offsets[c + 1].
+    """Encode every item.  vectors (n, d) float32 in cluster order; cluster c is rows offsets[c] .. offsets[c + 1].
 
-    means (k, d) float32: the stored means, about which the residuals are taken.  What is said of the cells holds for
+    means (k, d) float32: the stored means, about which the residuals are taken.  What is said of the clusters holds for
     these rounded means and the rounded scales.
     """
     n, d = vectors.shape
@@ -38,10 +38,10 @@ def encode(
 
     def one(start: int) -> None:
         block = slice(start, min(start + step, n))
-        cells = np.searchsorted(offsets, np.arange(block.start, block.stop), side="right") - 1
+        clusters = np.searchsorted(offsets, np.arange(block.start, block.stop), side="right") - 1
         # The difference of two float32 numbers, in float64: it rounds only where one hardly matters to the other.
         residuals = vectors[block].astype(np.float64)
-        residuals -= means[cells]
+        residuals -= means[clusters]
         codes[block], scales[block], errors[block], lengths[block] = _encode_block(residuals)
 
     with ThreadPoolExecutor(max_workers=threads) as pool:
@@ -78,7 +78,7 @@ def _up(values: Doubles) -> Floats:
 
 
 def _largest(values: Floats, offsets: Integers) -> Floats:
-    """The largest of values (n,) in each cell: (k,), zero where a cell is empty."""
+    """The largest of values (n,) in each cluster: (k,), zero where a cluster is empty."""
     result = np.zeros(len(offsets) - 1, np.float32)
     filled = np.flatnonzero(np.diff(offsets) > 0)
     if len(filled):

@@ -21,12 +21,12 @@ KIND = "index"
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Everything an index consists of.  Arrays over items are in cell order."""
+    """Everything an index consists of.  Arrays over items are in cluster order."""
 
     vectors: Floats
     """(n, d) the items."""
     offsets: Integers
-    """(k + 1,) cell c is rows offsets[c] .. offsets[c + 1]."""
+    """(k + 1,) cluster c is rows offsets[c] .. offsets[c + 1]."""
     ids: IdMap
     log_bias: Floats | None
     """(n,) or None."""
@@ -37,7 +37,7 @@ class Contents:
     outliers: Outliers | None = None
     """None in indexes that did not list them."""
     tree: Tree | None = None
-    """A binary tree over the cells, or None."""
+    """A binary tree over the clusters, or None."""
 
 
 def make_engine(contents: Contents) -> Engine:

@@ -29,7 +29,7 @@ from softindex.laws import (
 )
 from softindex.moments import choose_dispersion, measure, measure_tree
 from softindex.outliers import list_outliers
-from softindex.partition import grow, inverse_order, order_by_cell, partition, shuffle_cells
+from softindex.partition import grow, inverse_order, order_by_cluster, partition, shuffle_clusters
 from softindex.progress import reporting
 from softindex.records import Doubles, Draws, Estimate, Floats, Ids, Integers, Json, TopK
 from softindex.restrictions import Restriction, restrict
@@ -57,7 +57,7 @@ _THROWN = (MemoryError, RuntimeError, IndexError)
 
 
 class Index:
-    """Items partitioned into cells, ready to be drawn from.  Made by `build` or `load`; never changes."""
+    """Items partitioned into clusters, ready to be drawn from.  Made by `build` or `load`; never changes."""
 
     __slots__ = ("_contents", "_dim", "_engine", "_laws")
 
@@ -142,9 +142,9 @@ class Index:
         """
         batch, single = check_queries(queries, self._dim)
         count, heat, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
-        law, cells, allowed = self._law(method, probes, tolerance)
+        law, clusters, allowed = self._law(method, probes, tolerance)
         part = self._part(
-            len(batch), count, method=method, probes=cells, replace=replace, exclude=exclude, top_p=top_p, k=k
+            len(batch), count, method=method, probes=clusters, replace=replace, exclude=exclude, top_p=top_p, k=k
         )
         workers = check_threads(threads)
         if method == CERTIFIED and part is None:
@@ -154,11 +154,11 @@ class Index:
         results = positions, log_prob, scored, error
         try:
             if part is None:
-                self._engine.sample(batch, law, heat, cells, allowed, key, workers, *results)
+                self._engine.sample(batch, law, heat, clusters, allowed, key, workers, *results)
             else:
                 law, left = self._whole_law(method, law), np.empty(len(batch), np.int64)
                 self._engine.sample_restricted(
-                    batch, law, heat, cells, allowed, part.native, key, workers, *results, left
+                    batch, law, heat, clusters, allowed, part.native, key, workers, *results, left
                 )
                 part.check_nucleus(left, count)
             ids = self._contents.ids.at(positions)
@@ -180,8 +180,8 @@ class Index:
         except _THROWN as thrown:
             raise _explain(thrown, b, count) from thrown
         if single:
-            return Draws(ids[0], log_prob[0], 0.0, scored[0], CERTIFIED, key, low[0], high[0])
-        return Draws(ids, log_prob, np.zeros(b), scored, CERTIFIED, key, low, high)
+            return Draws(ids[0], log_prob[0], 0.0, scored[0], CERTIFIED, key, None, low[0], high[0])
+        return Draws(ids, log_prob, np.zeros(b), scored, CERTIFIED, key, None, low, high)
 
     def log_prob(
         self,
@@ -205,8 +205,10 @@ class Index:
         """
         batch, single = check_queries(queries, self._dim)
         heat = check_temperature(temperature)
-        law, cells, allowed = self._law(method, probes, tolerance)
-        part = self._part(len(batch), 1, method=method, probes=cells, replace=True, exclude=exclude, top_p=top_p, k=k)
+        law, clusters, allowed = self._law(method, probes, tolerance)
+        part = self._part(
+            len(batch), 1, method=method, probes=clusters, replace=True, exclude=exclude, top_p=top_p, k=k
+        )
         positions = self._contents.ids.find(ids)
         wanted = _spread(positions, len(batch), single)
         b, m = wanted.shape
@@ -214,11 +216,13 @@ class Index:
         law = self._whole_law(method, law)
         try:
             if part is None:
-                self._engine.log_prob(batch, law, heat, cells, allowed, wanted, workers, result)
+                self._engine.log_prob(batch, law, heat, clusters, allowed, wanted, workers, result)
             else:
                 # The k best know their own sum; probes are for those who need the masses of the rest.
-                cells = 0 if method == TOP_K else cells
-                self._engine.log_prob_restricted(batch, law, heat, cells, allowed, part.native, wanted, workers, result)
+                clusters = 0 if method == TOP_K else clusters
+                self._engine.log_prob_restricted(
+                    batch, law, heat, clusters, allowed, part.native, wanted, workers, result
+                )
         except _THROWN as thrown:
             raise _explain(thrown, b, m) from thrown
         return result.reshape(positions.shape) if single else result
@@ -244,7 +248,7 @@ class Index:
         """
         batch, single = check_queries(queries, self._dim)
         heat = check_temperature(temperature)
-        law, cells, allowed = self._law(method, probes, tolerance)
+        law, clusters, allowed = self._law(method, probes, tolerance)
         check_estimates(method)
         sure, key, workers = check_confidence(confidence, method), check_seed(seed), check_threads(threads)
         value, low, high = (np.empty(len(batch)) for _ in range(3))
@@ -255,7 +259,7 @@ class Index:
                 results = value, low, high, scored
                 self._engine.bracket_log_partition(batch, law, heat, allowed, sure, key, workers, *results)
             else:
-                self._engine.log_partition(batch, law, heat, cells, allowed, workers, value)
+                self._engine.log_partition(batch, law, heat, clusters, allowed, workers, value)
         except _THROWN as thrown:
             raise _explain(thrown, len(batch), 1) from thrown
         if not LAWS[method].exhaustive and not bracketed:
@@ -285,16 +289,19 @@ class Index:
         count, heat = check_count(k, "k"), check_temperature(temperature)
         if count > len(self):
             raise InputError(f"k is {count} but the index holds {len(self)} items; ask for at most that many.")
-        cells = -1 if probes is None else check_count(probes, "probes")
+        clusters = -1 if probes is None else check_count(probes, "probes")
         workers = check_threads(threads)
         positions, scores = _empty(len(batch), count, np.int64), _empty(len(batch), count, np.float32)
         scored = np.empty(len(batch), np.int64)
         try:
-            self._engine.top_k(batch, heat, cells, workers, positions, scores, scored)
+            self._engine.top_k(batch, heat, clusters, workers, positions, scores, scored)
             ids = self._contents.ids.at(positions)
         except _THROWN as thrown:
             raise _explain(thrown, len(batch), count) from thrown
-        return TopK(ids[0], scores[0], scored[0]) if single else TopK(ids, scores, scored)
+        proven, gap = np.full((len(batch), count), clusters < 0), np.full(len(batch), 0.0 if clusters < 0 else np.nan)
+        if single:
+            return TopK(ids[0], scores[0], proven[0], gap[0], scored[0])
+        return TopK(ids, scores, proven, gap, scored)
 
     def audit(
         self,
@@ -342,7 +349,7 @@ class Index:
             save_stored(path, to_stored(self._contents), progress=told)
 
     def _whole_law(self, method: str, law: NativeLaw) -> NativeLaw:
-        """The law with the mass of every cell: certified draws know only some of them, and are draws of "exact"."""
+        """The law with the mass of every cluster: certified draws know only some of them, and are draws of "exact"."""
         return self._law("exact", None, None)[0] if method == CERTIFIED else law
 
     def _part(
@@ -434,19 +441,19 @@ def build(
     workers, key = check_threads(threads), check_seed(seed)
     source = read(vectors, ids=ids)
     n, d = source.vectors.shape
-    asked_cells = None if clusters is None else check_count(clusters, "clusters")
+    asked_clusters = None if clusters is None else check_count(clusters, "clusters")
     with_tree, with_codes = check_flag(tree, "tree"), check_flag(codes, "codes")
     form = choose_dispersion(dispersion, d)
     bias = check_log_bias(log_bias, n)
     check_vectors(source.vectors)
     with reporting(progress) as report:
         if with_tree:
-            parts, branches = grow(source.vectors, asked_cells, seed=key, threads=workers, report=report)
+            parts, branches = grow(source.vectors, asked_clusters, seed=key, threads=workers, report=report)
         else:
-            cells, branches = asked_cells or max(1, round(n**0.5)), None
-            parts = partition(source.vectors, cells, seed=key, threads=workers, report=report)
-        order, offsets = order_by_cell(parts)
-        shuffle_cells(order, offsets, seed=key)
+            clusters, branches = asked_clusters or max(1, round(n**0.5)), None
+            parts = partition(source.vectors, clusters, seed=key, threads=workers, report=report)
+        order, offsets = order_by_cluster(parts)
+        shuffle_clusters(order, offsets, seed=key)
         positions = inverse_order(order)
         placed = rearrange(source.vectors, positions, report=report)
         placed_bias = None if bias is None else bias[order]

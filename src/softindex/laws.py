@@ -1,4 +1,4 @@
-"""What a method is: how the mass of a cell is estimated before one is drawn."""
+"""What a method is: how the mass of a cluster is estimated before one is drawn."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ TOLERANCE = 0.03
 class Law:
     """A choice of terms in log mass = q.mean / t + offset + q' S q / (2 t^2).
 
-    kind: "estimated" by these terms; "exhaustive": no estimate but the sum over the cell's items, by scanning them all;
-        "certified": the same, but only of cells that bounds on their mass do not settle;
-        "tree": by a walk down the tree over the cells, with a softmax of these terms of the two children at each node.
-    size: the offset is the log of the cell's size; otherwise all cells that hold anything count alike.
+    kind: "estimated" by these terms; "exhaustive": no estimate but the sum over the cluster's items, by scanning them all;
+        "certified": the same, but only of clusters that bounds on their mass do not settle;
+        "tree": by a walk down the tree over the clusters, with a softmax of these terms of the two children at each node.
+    size: the offset is the log of the cluster's size; otherwise all clusters that hold anything count alike.
     dispersion: the last term is added.
     """
 
@@ -79,7 +79,7 @@ FLAT_METHODS = tuple(law.name for law in LAWS.values() if law.kind != "tree")
 
 CERTIFIED = "certified"
 TOP_K = "top-k"
-"""The softmax of the k best items: a method of `sample` and `log_prob`, but no law over cells."""
+"""The softmax of the k best items: a method of `sample` and `log_prob`, but no law over clusters."""
 METHODS = (*LAWS, TOP_K)
 
 
@@ -110,10 +110,10 @@ def find_law(method: str, dispersion_kind: str, has_tree: bool) -> Law:
 
 
 def check_probes(probes: Any, tolerance: Any, method: str, clusters: int) -> tuple[int, float]:
-    """Return the number of cells to scan before drawing (ADAPTIVE where None) and the tolerance, for the kernels.
+    """Return the number of clusters to scan before drawing (ADAPTIVE where None) and the tolerance, for the kernels.
 
     A law that estimates nothing has nothing to probe: None and 0 mean the same to it.  The k best items cannot be
-    looked for in no cell at all.
+    looked for in no cluster at all.
     """
     error = TOLERANCE if tolerance is None else check_tolerance(tolerance)
     if method != TOP_K and LAWS[method].kind != "estimated":
@@ -170,9 +170,9 @@ def check_estimates(method: str) -> None:
 
 
 def law_offset(law: Law, moments: Moments) -> Doubles | None:
-    """The offset (k,) of each cell; -inf where it is empty, and None for a law that scans everything.
+    """The offset (k,) of each cluster; -inf where it is empty, and None for a law that scans everything.
 
-    A law without sizes gives every cell the average size, so that its log Z is on the same scale as the others'.
+    A law without sizes gives every cluster the average size, so that its log Z is on the same scale as the others'.
     """
     if law.exhaustive:
         return None

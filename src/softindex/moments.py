@@ -1,4 +1,4 @@
-"""What is kept of each cell: size, mean, radius, norms and dispersion."""
+"""What is kept of each cluster: size, mean, radius, norms and dispersion."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AUTO_RANK = 8
 EXACT_SIZE = 256
 """Eigenvalue problems up to this size are solved whole; larger ones by subspace iteration."""
 BLOCK_VALUES = 1 << 23
-"""Values of a cell held in float64 at a time: 64 MB, so that one cell of millions of items costs no memory."""
+"""Values of a cluster held in float64 at a time: 64 MB, so that one cluster of millions of items costs no memory."""
 
 Form = str | int
 
@@ -41,7 +41,7 @@ def choose_dispersion(asked: Any, d: int) -> Form:
 
 @dataclass(frozen=True, slots=True)
 class _Results:
-    """The arrays being filled, one entry per cell."""
+    """The arrays being filled, one entry per cluster."""
 
     means: Floats
     log_sizes: Doubles
@@ -66,7 +66,7 @@ def measure(
     threads: int,
     report: Report | None = None,
 ) -> Moments:
-    """Measure every cell.  vectors (n, d) float32 in cell order; cell c is rows offsets[c] .. offsets[c + 1].
+    """Measure every cluster.  vectors (n, d) float32 in cluster order; cluster c is rows offsets[c] .. offsets[c + 1].
 
     With log_bias (n,), in the same order, every moment is weighted by exp(bias).  Sums are float64.  Radii, norms and
     the dispersion's excess are rounded outward: they hold for the true members and the stored, rounded means.
@@ -84,7 +84,7 @@ def measure_tree(
     threads: int,
     report: Report | None = None,
 ) -> Tree:
-    """Measure every node of a tree but the root, like `measure` its cells: a node's items are contiguous too."""
+    """Measure every node of a tree but the root, like `measure` its clusters: a node's items are contiguous too."""
     spans = _Spans(branches.begins, branches.ends)
     moments = _measure_spans(vectors, spans, log_bias, dispersion, threads, "measuring the tree", report)
     return Tree(branches.children, moments.means, moments.log_sizes, replace(moments.dispersion, excess=None))
@@ -110,18 +110,18 @@ def _measure_spans(
     sizes = spans.ends - spans.begins
     results = _empty_results(len(sizes), vectors.shape[1], log_bias is not None, dispersion)
     _measure_single_items(results, vectors, spans, log_bias)
-    cells = np.flatnonzero(sizes > 1)
+    clusters = np.flatnonzero(sizes > 1)
 
-    def one(cell: int) -> None:
-        members = _Members(vectors, int(spans.begins[cell]), int(spans.ends[cell]), log_bias)
-        _measure_cell(results, cell, members, dispersion)
+    def one(cluster: int) -> None:
+        members = _Members(vectors, int(spans.begins[cluster]), int(spans.ends[cluster]), log_bias)
+        _measure_cluster(results, cluster, members, dispersion)
 
-    # One BLAS thread each: a cell's products are too small to share, and BLAS threads spin while they wait for each
+    # One BLAS thread each: a cluster's products are too small to share, and BLAS threads spin while they wait for each
     # other, which on a busy machine takes most of the time.
     with blas_threads(1), ThreadPoolExecutor(max_workers=threads) as pool:
-        for done, _ in enumerate(pool.map(one, cells.tolist()), 1):
-            if report is not None and (done % 64 == 0 or done == len(cells)):
-                report(stage, done, len(cells))
+        for done, _ in enumerate(pool.map(one, clusters.tolist()), 1):
+            if report is not None and (done % 64 == 0 or done == len(clusters)):
+                report(stage, done, len(clusters))
     return _as_moments(results, dispersion)
 
 
@@ -171,11 +171,11 @@ def _as_moments(results: _Results, dispersion: Form) -> Moments:
 
 
 def _measure_single_items(results: _Results, vectors: NDArray[Any], spans: _Spans, log_bias: Floats | None) -> None:
-    """Cells of one item, all at once: there may be millions of them."""
-    cells = np.flatnonzero(spans.ends - spans.begins == 1)
+    """Clusters of one item, all at once: there may be millions of them."""
+    clusters = np.flatnonzero(spans.ends - spans.begins == 1)
     step = max(1, BLOCK_VALUES // vectors.shape[1])
-    for start in range(0, len(cells), step):
-        part = cells[start : start + step]
+    for start in range(0, len(clusters), step):
+        part = clusters[start : start + step]
         items = vectors[spans.begins[part]]
         norms = np.sqrt(np.einsum("nd,nd->n", items, items, dtype=np.float64))
         results.means[part] = items
@@ -187,7 +187,7 @@ def _measure_single_items(results: _Results, vectors: NDArray[Any], spans: _Span
 
 @dataclass(frozen=True, slots=True)
 class _Members:
-    """The items of one cell, read in blocks."""
+    """The items of one cluster, read in blocks."""
 
     vectors: NDArray[Any]
     begin: int
@@ -207,7 +207,7 @@ class _Members:
         return weights / total, float(peak + np.log(total))
 
     def blocks(self) -> Iterator[tuple[slice, Doubles]]:
-        """Slices of the cell and their items in float64."""
+        """Slices of the cluster and their items in float64."""
         step = max(1, BLOCK_VALUES // self.vectors.shape[1])
         for start in range(0, self.end - self.begin, step):
             stop = min(start + step, self.end - self.begin)
@@ -215,15 +215,15 @@ class _Members:
             yield slice(start, stop), self.vectors[rows].astype(np.float64)
 
 
-def _measure_cell(results: _Results, cell: int, members: _Members, dispersion: Form) -> None:
+def _measure_cluster(results: _Results, cluster: int, members: _Members, dispersion: Form) -> None:
     weights, log_size = members.weights()
     mean = np.zeros(members.vectors.shape[1])
     for part, items in members.blocks():
         mean += weights[part] @ items
     stored = mean.astype(np.float32)
-    results.means[cell], results.log_sizes[cell] = stored, log_size
+    results.means[cluster], results.log_sizes[cluster] = stored, log_size
     if members.log_bias is not None and results.bias_max is not None:
-        results.bias_max[cell] = members.log_bias[members.begin : members.end].max()
+        results.bias_max[cluster] = members.log_bias[members.begin : members.end].max()
     squared_radius, squared_norms, cosine, reach, centred = 0.0, [np.inf, 0.0], 1.0, 1.0, []
     length = float(np.linalg.norm(stored.astype(np.float64)))
     for part, items in members.blocks():
@@ -239,18 +239,18 @@ def _measure_cell(results: _Results, cell: int, members: _Members, dispersion: F
             items -= mean
             items *= np.sqrt(weights[part])[:, None]
             centred.append(items if len(items) == len(weights) else items.T @ items)
-    results.radii[cell] = round_up(squared_radius**0.5)
-    results.reach[cell] = reach
+    results.radii[cluster] = round_up(squared_radius**0.5)
+    results.reach[cluster] = reach
     # Cosines are no larger than one, so 1e-12 is more than float64 lost.
-    results.min_cosine[cell] = np.nextafter(np.float32(max(cosine - 1e-12, -1.0)), np.float32(-2.0))
-    results.norm_min[cell], results.norm_max[cell] = (
+    results.min_cosine[cluster] = np.nextafter(np.float32(max(cosine - 1e-12, -1.0)), np.float32(-2.0))
+    results.norm_min[cluster], results.norm_max[cluster] = (
         round_down(squared_norms[0] ** 0.5),
         round_up(squared_norms[1] ** 0.5),
     )
     if dispersion == "none":
         return
     whole = len(centred) == 1
-    _keep_dispersion(results, cell, centred[0] if whole else sum(centred[1:], centred[0]), whole, dispersion)
+    _keep_dispersion(results, cluster, centred[0] if whole else sum(centred[1:], centred[0]), whole, dispersion)
 
 
 def _least_cosine(items: Doubles, squared_norms: Doubles, mean: Doubles, length: float) -> float:
@@ -261,25 +261,25 @@ def _least_cosine(items: Doubles, squared_norms: Doubles, mean: Doubles, length:
     return float(((items[held] @ mean) / (np.sqrt(squared_norms[held]) * length)).min())
 
 
-def _keep_dispersion(results: _Results, cell: int, data: Doubles, whole: bool, dispersion: Form) -> None:
+def _keep_dispersion(results: _Results, cluster: int, data: Doubles, whole: bool, dispersion: Form) -> None:
     """data: the centred, weighted items (n, d) whose Gram matrix is the covariance, or (not whole) that matrix."""
     if dispersion == "full":
-        _keep_full(results, cell, data.T @ data if whole else data)
+        _keep_full(results, cluster, data.T @ data if whole else data)
     elif whole and len(data) < data.shape[1]:
-        _keep_few_items(results, cell, data, int(dispersion))
+        _keep_few_items(results, cluster, data, int(dispersion))
     else:
-        _keep_many_items(results, cell, data.T @ data if whole else data, int(dispersion))
+        _keep_many_items(results, cluster, data.T @ data if whole else data, int(dispersion))
 
 
-def _keep_full(results: _Results, cell: int, covariance: Doubles) -> None:
+def _keep_full(results: _Results, cluster: int, covariance: Doubles) -> None:
     assert results.forms is not None
     upper = np.triu_indices(len(covariance))
     packed = covariance[upper] * np.where(upper[0] == upper[1], 1.0, 2.0)
     integers, scale = _quantise(packed, np.iinfo(np.int16).max)
-    results.forms[cell], results.scales[cell, 0] = integers, scale
+    results.forms[cluster], results.scales[cluster, 0] = integers, scale
     # The form is off by the rounding of each packed number, and the sum of |q_i q_j|, i <= j, is at most d |q|^2.
     lost = float(np.abs(packed - integers * float(scale)).max(initial=0.0))
-    results.excess[cell] = round_up(lost * len(covariance) + 1e-12 * np.trace(covariance))
+    results.excess[cluster] = round_up(lost * len(covariance) + 1e-12 * np.trace(covariance))
 
 
 def _quantise(values: Doubles, largest: int) -> tuple[Doubles, np.float32]:
@@ -291,29 +291,29 @@ def _quantise(values: Doubles, largest: int) -> tuple[Doubles, np.float32]:
 
 
 def _keep_forms(
-    results: _Results, cell: int, values: Doubles, directions: Doubles, trace: float
+    results: _Results, cluster: int, values: Doubles, directions: Doubles, trace: float
 ) -> tuple[Doubles, float]:
     """Store the leading eigenvalues (r,) and directions (r, d), as integers; returns the forms kept and the spread."""
     assert results.forms is not None
     d, rank = results.means.shape[1], len(values)
     spread = np.float32(max(0.0, (trace - values.sum()) / (d - rank)) if d > rank else 0.0)
-    results.spread[cell] = spread
+    results.spread[cluster] = spread
     kept = np.zeros((rank, d))
     for row, (value, direction) in enumerate(zip(values, directions, strict=True)):
         integers, scale = _quantise(np.sqrt(max(value - float(spread), 0.0)) * direction, np.iinfo(np.int8).max)
-        results.forms[cell, row], results.scales[cell, row] = integers, scale
+        results.forms[cluster, row], results.scales[cluster, row] = integers, scale
         kept[row] = integers * float(scale)
     return kept, float(spread)
 
 
-def _keep_many_items(results: _Results, cell: int, covariance: Doubles, rank: int) -> None:
+def _keep_many_items(results: _Results, cluster: int, covariance: Doubles, rank: int) -> None:
     trace = float(np.trace(covariance))
-    kept, spread = _keep_forms(results, cell, *_leading(covariance, rank), trace)
+    kept, spread = _keep_forms(results, cluster, *_leading(covariance, rank), trace)
     missed = _largest_eigenvalue(covariance - kept.T @ kept)
-    results.excess[cell] = round_up(max(missed - spread, 0.0) + 1e-9 * trace)
+    results.excess[cluster] = round_up(max(missed - spread, 0.0) + 1e-9 * trace)
 
 
-def _keep_few_items(results: _Results, cell: int, items: Doubles, rank: int) -> None:
+def _keep_few_items(results: _Results, cluster: int, items: Doubles, rank: int) -> None:
     """The same for fewer items (n, d) than dimensions, where S = Y'Y is best seen through the Gram matrix Y Y'."""
     gram = items @ items.T
     trace = float(np.trace(gram))
@@ -321,7 +321,7 @@ def _keep_few_items(results: _Results, cell: int, items: Doubles, rank: int) -> 
     # A direction of almost no variance cannot be scaled to length one, and does not matter.
     held = values > 1e-9 * values[0]
     values = values[held]
-    kept, spread = _keep_forms(results, cell, values, (basis[held] @ items) / np.sqrt(values)[:, None], trace)
+    kept, spread = _keep_forms(results, cluster, values, (basis[held] @ items) / np.sqrt(values)[:, None], trace)
     # S - F'F = Z' J Z with Z the items over the forms and J = diag(1, -1): with Z Z' = U V U', its eigenvalues other
     # than zero are those of the small symmetric matrix V^(1/2) U' J U V^(1/2).
     both = np.concatenate([items, kept])
@@ -331,7 +331,7 @@ def _keep_few_items(results: _Results, cell: int, items: Doubles, rank: int) -> 
     missed = _largest_eigenvalue(half.T @ (half * signs[:, None]))
     # Where the forms are almost the items, this matrix is almost nilpotent, and rounding moves its eigenvalues by the
     # square root of what it is: allow for 1e-6.
-    results.excess[cell] = round_up(max(missed - spread, 0.0) + 1e-6 * trace)
+    results.excess[cluster] = round_up(max(missed - spread, 0.0) + 1e-6 * trace)
 
 
 def _leading(matrix: Doubles, rank: int) -> tuple[Doubles, Doubles]:

@@ -1,4 +1,4 @@
-"""The items that lie farthest from the mean of their cell: no moment tells of them, so they are listed."""
+"""The items that lie farthest from the mean of their cluster: no moment tells of them, so they are listed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNUSUAL = 1.5
 
 
 def list_outliers(vectors: Floats, offsets: Integers, means: Floats, *, threads: int) -> Outliers:
-    """List up to 8 sqrt(n) of the items (n, d), in cell order, by their distance from the mean (k, d) of their cell."""
+    """List up to 8 sqrt(n) of the items (n, d), in cluster order, by their distance from the mean (k, d) of their cluster."""
     n, d = vectors.shape
     count = min(round(LISTED * n**0.5), n // 8)
     squared, step = np.empty(n, np.float32), max(1, BLOCK_VALUES // d)

@@ -1,13 +1,13 @@
 """The frozen records that stages hand to each other and to the caller.
 
-What a call returns is a named tuple: a frozen dataclass takes microseconds to make.
+What a call returns is not frozen: a frozen dataclass takes microseconds to make.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +37,9 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Which cell each item belongs to.
+    """Which cluster each item belongs to.
 
-    assignment (n,) int32, values in [0, clusters); a cell may be empty.
+    assignment (n,) int32, values in [0, clusters); a cluster may be empty.
     """
 
     assignment: NDArray[np.int32]
@@ -48,26 +48,26 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """A binary tree whose leaves are the k cells.
+    """A binary tree whose leaves are the k clusters.
 
-    The k - 1 nodes that have children are numbered depth first, the root being 0, and the cells likewise; so the items
-    below a node are contiguous in cell order.
+    The k - 1 nodes that have children are numbered depth first, the root being 0, and the clusters likewise; so the items
+    below a node are contiguous in cluster order.
     """
 
     children: Integers
-    """(k - 1, 2) the left and right child of each node: the number of a node, or -1 - cell."""
+    """(k - 1, 2) the left and right child of each node: the number of a node, or -1 - cluster."""
     begins: Integers
-    """(2k - 2,) where the items of each child begin in cell order; the children of node i are entries 2i and 2i + 1."""
+    """(2k - 2,) where the items of each child begin in cluster order; the children of node i are entries 2i and 2i + 1."""
     ends: Integers
     """(2k - 2,) where they end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What is kept of a binary tree over the cells: the moments of every node but the root.
+    """What is kept of a binary tree over the clusters: the moments of every node but the root.
 
     The children of node i are entries 2i and 2i + 1 of all arrays but the first.  Moments are weighted like those of
-    the cells.
+    the clusters.
     """
 
     children: Integers
@@ -77,18 +77,18 @@ class Tree:
     log_sizes: Doubles
     """(2k - 2,)"""
     dispersion: Dispersion
-    """Of the same kind and rank as that of the cells; no excess is kept."""
+    """Of the same kind and rank as that of the clusters; no excess is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """What is kept of each cell.  All arrays have k = clusters entries in their first axis.
+    """What is kept of each cluster.  All arrays have k = clusters entries in their first axis.
 
     With per-item log biases every moment is weighted by exp(bias): an item of bias log 2 counts as two.
     """
 
     means: Floats
-    """(k, d) weighted mean of the members; zero where the cell is empty."""
+    """(k, d) weighted mean of the members; zero where the cluster is empty."""
     log_sizes: Doubles
     """(k,) log of the summed weights (log of the member count without biases); -inf where empty."""
     radii: Floats
@@ -109,7 +109,7 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class Dispersion:
-    """The covariance of each cell, in one of three forms.
+    """The covariance of each cluster, in one of three forms.
 
     none: nothing is kept.
     full: `forms` (k, d(d+1)/2) int16 times `scales` (k, 1): the upper triangle row by row with off-diagonal entries
@@ -130,10 +130,10 @@ class Dispersion:
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """The items in eight bits a number: mean of the cell + scale * code, in cell order."""
+    """The items in eight bits a number: mean of the cluster + scale * code, in cluster order."""
 
     values: NDArray[np.int8]
-    """(n, d) residuals about the stored mean of the cell, within -127 .. 127."""
+    """(n, d) residuals about the stored mean of the cluster, within -127 .. 127."""
     scales: Floats
     """(n,) what an integer of the item's code stands for."""
     errors: Floats
@@ -144,61 +144,95 @@ class Codes:
 
 @dataclass(frozen=True, slots=True)
 class Outliers:
-    """The items farthest from the mean of their cell, for probes to look at."""
+    """The items farthest from the mean of their cluster, for probes to look at."""
 
     positions: Integers
-    """(m,) where they are among the items in cell order, increasing."""
+    """(m,) where they are among the items in cluster order, increasing."""
     vectors: Floats
     """(m, d) the same items side by side, so that one scan reads them."""
     farthest: Floats
-    """(1,) no other item is farther from the stored mean of its cell than this (rounded up)."""
+    """(1,) no other item is farther from the stored mean of its cluster than this (rounded up)."""
 
 
-class Draws(NamedTuple):
-    """What `sample` returns; one row per query, one column per draw (1-D query: no row axis)."""
+@dataclass(slots=True, eq=False)
+class Estimate:
+    """A value with its bounds, where there are some.
 
-    ids: Ids
-    """(b, n) the drawn ids."""
-    log_prob: Doubles
-    """(b, n) natural log of the probability with which this draw returns this id."""
-    error: Doubles | float
-    """(b,) estimated total variation to the exact softmax of what may be drawn: 0 for exact, NaN where the law states
-    none, and for top-k the mass that it leaves out."""
-    items_scored: Integers | int
-    """(b,) items whose score was computed."""
-    method: str
-    """The law drawn from."""
-    seed: int
-    """The seed that gives these draws again."""
-    low: Doubles | None = None
-    """(b, n) for method "certified": log_prob is proven to be no less than this."""
-    high: Doubles | None = None
-    """(b, n) for method "certified": log_prob is proven to be no more than this."""
-
-
-class TopK(NamedTuple):
-    """What `top_k` returns, best first."""
-
-    ids: Ids
-    """(b, k) the ids of the best items."""
-    scores: Floats
-    """(b, k) float32, their scores."""
-    items_scored: Integers | int
-    """(b,) items whose score was computed."""
-
-
-class Estimate(NamedTuple):
-    """A value and its bounds, where they are proven or hold with the confidence that was asked for.
-
-    Each is (b,) float64 (a 1-D query: a float).
+    Every field is (b,) float64, or a float for a 1-D query.  Bounds are proven, unless the call asked for a
+    `confidence`: then they hold with that probability.
     """
 
     value: Doubles | float
     """The estimate."""
     low: Doubles | float | None = None
-    """No less than this; None where there are no bounds."""
+    """Lower bound; None where there is none."""
     high: Doubles | float | None = None
-    """No more than this; None where there are no bounds."""
+    """Upper bound; None where there is none."""
+
+
+@dataclass(slots=True, eq=False)
+class Draws:
+    """Sampled items.  One row per query, one column per draw; a 1-D query gives results without the row axis.
+
+    Fields are read by name: a record is not a tuple and cannot be unpacked.
+    """
+
+    ids: Ids
+    """(b, n) ids of the sampled items."""
+    log_prob: Doubles | None
+    """(b, n) natural log of the probability that this draw returned this id; without replacement, that of its step.
+    None where computing it would mean scoring every item (exact draws from a `MixtureIndex`)."""
+    error: Doubles | float
+    """(b,) estimated total variation between the distribution used and the exact softmax of the items that may be
+    drawn: 0 for exact methods, NaN where a method states none, and for "top-k" the probability it leaves out."""
+    items_scored: Integers | int
+    """(b,) number of items whose score was computed."""
+    method: str
+    """Name of the distribution that was sampled."""
+    seed: int
+    """Pass this seed again to get the same draws."""
+    log_partition: Estimate | None = None
+    """log Z of the items that may be drawn, (b,), with bounds where the method has them; None where a method has no
+    estimate of log Z."""
+    low: Doubles | None = None
+    """(b, n) proven lower bound on `log_prob` ("certified" only)."""
+    high: Doubles | None = None
+    """(b, n) proven upper bound on `log_prob` ("certified" only)."""
+    scores: Doubles | None = None
+    """(b, n) learned similarities of the sampled items (`MixtureIndex` only)."""
+
+
+@dataclass(slots=True, eq=False)
+class TopK:
+    """The best items, best first.  One row per query; a 1-D query gives results without the row axis.
+
+    Fields are read by name: a record is not a tuple and cannot be unpacked.
+    """
+
+    ids: Ids
+    """(b, k) ids of the best items.  Equal scores come in storage order."""
+    scores: Floats | Doubles
+    """(b, k) their scores."""
+    proven: NDArray[np.bool_]
+    """(b, k) True where the item is proven to be among the k best of all items."""
+    gap: Doubles | float
+    """(b,) no item outside the result scores more than this above the last one in it; 0 means these are the k best.
+    NaN where nothing is proven."""
+    items_scored: Integers | int
+    """(b,) number of items whose score was computed."""
+    log_prob: Doubles | None = None
+    """(b, k) natural log of their probabilities (`AdaptiveSoftmax` only)."""
+    log_partition: Estimate | None = None
+    """log Z, (b,), with bounds (`AdaptiveSoftmax` only)."""
+    guarantee: NDArray[np.str_] | str | None = None
+    """(b,) the guarantee the answer really has: "exact" where every row was scored (`AdaptiveSoftmax` only)."""
+    sizes: Integers | int | None = None
+    """(b,) number of items in each row, where rows differ (`AdaptiveSoftmax.nucleus`); the rest of a row is filled
+    with id -1, score and log_prob -inf."""
+    multiplications: Integers | int | None = None
+    """(b,) multiplications spent, of any width (`AdaptiveSoftmax` only)."""
+    bytes_read: Integers | int | None = None
+    """(b,) bytes of the weights and their copies that were read (`AdaptiveSoftmax` only)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,13 +122,13 @@ def test_the_truth_does_not_depend_on_blocks_or_threads(block, biased, monkeypat
     scores = queries.astype(float) @ contents.vectors.astype(float).T
     for place, temperature in enumerate(TEMPERATURES):
         logits = scores / temperature + (0 if contents.log_bias is None else contents.log_bias)
-        for cell, (begin, end) in enumerate(zip(contents.offsets[:-1], contents.offsets[1:], strict=True)):
-            masses = found.log_masses[place, :, cell]
+        for cluster, (begin, end) in enumerate(zip(contents.offsets[:-1], contents.offsets[1:], strict=True)):
+            masses = found.log_masses[place, :, cluster]
             if begin == end:
                 assert np.isneginf(masses).all()
             else:
                 np.testing.assert_allclose(masses, np.logaddexp.reduce(logits[:, begin:end], axis=1), rtol=1e-12)
-                np.testing.assert_allclose(found.variances[:, cell], scores[:, begin:end].var(axis=1), atol=1e-12)
+                np.testing.assert_allclose(found.variances[:, cluster], scores[:, begin:end].var(axis=1), atol=1e-12)
         np.testing.assert_allclose(found.log_partition[place], np.logaddexp.reduce(logits, axis=1), rtol=1e-12)
 
 

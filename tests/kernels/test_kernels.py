@@ -142,7 +142,7 @@ def test_an_item_that_is_gone_weighs_nothing_and_those_left_lose_no_digits(targe
 
 
 @every_target
-def test_masses_of_cells_are_weighed_and_an_empty_cell_weighs_nothing(target):
+def test_masses_of_clusters_are_weighed_and_an_empty_cluster_weighs_nothing(target):
     masses = np.concatenate([np.random.default_rng(0).normal(1e6, 5.0, 200), [-np.inf, -np.inf]])
     weights, prefix = np.empty(202, np.float32), np.empty(4)
     total = _native.weigh_masses(masses, weights, prefix, target)

@@ -116,10 +116,10 @@ def law_masses(
     index: Index, queries: Floats, contestant: Contestant, temperature: float, threads: int
 ) -> tuple[Doubles, Doubles]:
     """Log masses (b, k) that the law gives the clusters, not normalised, and its stated error (b,)."""
-    law, cells, tolerance = index._law(contestant.method, contestant.probes, contestant.tolerance)
+    law, clusters, tolerance = index._law(contestant.method, contestant.probes, contestant.tolerance)
     b = len(queries)
     masses, scored, error = np.empty((b, index.clusters)), np.empty(b, np.int64), np.empty(b)
-    index._engine.masses(queries, law, temperature, cells, tolerance, threads, masses, scored, error)
+    index._engine.masses(queries, law, temperature, clusters, tolerance, threads, masses, scored, error)
     return masses, error
 
 

@@ -57,11 +57,11 @@ class NumpyTwoLevel:
         if self.covariances is not None:
             # Two matrix products; einsum over three operands takes thirty times as long.
             logits += (self.covariances @ query) @ query / np.float32(2 * temperature**2)
-        cells = self._softmax(logits)
-        cell = int(self.rng.choice(len(cells), p=cells))
-        items = self._softmax(self.clusters[cell] @ query / temperature)
+        clusters = self._softmax(logits)
+        cluster = int(self.rng.choice(len(clusters), p=clusters))
+        items = self._softmax(self.clusters[cluster] @ query / temperature)
         item = int(self.rng.choice(len(items), p=items))
-        return int(self.offsets[cell]) + item, float(np.log(cells[cell]) + np.log(items[item]))
+        return int(self.offsets[cluster]) + item, float(np.log(clusters[cluster]) + np.log(items[item]))
 
 
 class FaissTopK:
@@ -146,8 +146,8 @@ def covariances(contents: Contents) -> Floats:
     """The covariance (k, d, d) of each cluster, for the peer that keeps them whole."""
     d = contents.vectors.shape[1]
     found = np.zeros((len(contents.offsets) - 1, d, d), np.float32)
-    for cell, (begin, end) in enumerate(pairwise(contents.offsets)):
+    for cluster, (begin, end) in enumerate(pairwise(contents.offsets)):
         if end > begin:
-            away = contents.vectors[begin:end] - contents.moments.means[cell]
-            found[cell] = away.T @ away / (end - begin)
+            away = contents.vectors[begin:end] - contents.moments.means[cluster]
+            found[cluster] = away.T @ away / (end - begin)
     return found

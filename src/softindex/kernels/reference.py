@@ -64,7 +64,7 @@ def square_sums(dots: NDArray[Any], scales: NDArray[Any]) -> Doubles:
 def coded_scores(
     codes: NDArray[Any], scales: NDArray[Any], mean_dot: float, step: float, integers: NDArray[Any]
 ) -> Doubles:
-    """Scores of a cell's items from their codes (m, d) and scales (m,), for a query rounded to step * integers (d,)."""
+    """Scores of a cluster's items from their codes (m, d) and scales (m,), for a query rounded to step * integers (d,)."""
     return decode(codes.astype(np.int64) @ integers.astype(np.int64), scales, mean_dot, step)
 
 
@@ -106,7 +106,7 @@ def round_query(query: NDArray[Any]) -> tuple[NDArray[np.int64], float]:
 
 
 def quadratic(dispersion: Dispersion, query: NDArray[Any]) -> Doubles:
-    """The estimate of q' S q in every cell: (k,)."""
+    """The estimate of q' S q in every cluster: (k,)."""
     wide = query.astype(np.float64)
     if dispersion.forms is None or dispersion.scales is None:
         raise ValueError("no dispersion is kept, so there is no form to evaluate.")
@@ -129,7 +129,7 @@ def philox(key: int, low: int, high: int) -> list[int]:
 
 
 def uniforms(key: int, stream: int, draw: int) -> tuple[float, float]:
-    """The two uniforms in [0, 1) of one draw: the first picks the cell, the second the item."""
+    """The two uniforms in [0, 1) of one draw: the first picks the cluster, the second the item."""
     x = philox(key, stream, draw)
     return ((x[1] << 32 | x[0]) >> 11) * 2.0**-53, ((x[3] << 32 | x[2]) >> 11) * 2.0**-53
 
@@ -146,27 +146,27 @@ def hash_bytes(data: bytes) -> int:
     return words[1] << 32 | words[0]
 
 
-def cell_masses(
+def cluster_masses(
     vectors: NDArray[Any],
     offsets: NDArray[Any],
     query: NDArray[Any],
     temperature: float,
     bias: NDArray[Any] | None,
 ) -> Doubles:
-    """The true log mass of every cell, by scanning all of it: (k,), -inf where a cell is empty."""
+    """The true log mass of every cluster, by scanning all of it: (k,), -inf where a cluster is empty."""
     dots = scan(vectors, query)
     masses = np.full(len(offsets) - 1, -np.inf)
-    for cell, (begin, end) in enumerate(pairwise(offsets)):
+    for cluster, (begin, end) in enumerate(pairwise(offsets)):
         if end > begin:
             part = None if bias is None else bias[begin:end]
-            masses[cell] = weigh(dots[begin:end], temperature, part)[1]
+            masses[cluster] = weigh(dots[begin:end], temperature, part)[1]
     return masses
 
 
 def estimated_masses(
     moments: Moments | Tree, query: NDArray[Any], temperature: float, offset: NDArray[Any], dispersion: bool
 ) -> Doubles:
-    """The log mass a two-level law gives every cell (or node of a tree): q.mean / t + offset + q' S q / (2 t^2)."""
+    """The log mass a two-level law gives every cluster (or node of a tree): q.mean / t + offset + q' S q / (2 t^2)."""
     masses = scan(moments.means, query) / temperature + offset
     if dispersion:
         masses = masses + quadratic(moments.dispersion, query) / (2.0 * temperature**2)
@@ -174,7 +174,7 @@ def estimated_masses(
 
 
 def leaf_shares(tree: Tree, query: NDArray[Any], temperature: float, offset: NDArray[Any], dispersion: bool) -> Doubles:
-    """The log of the share of every cell (k,): a softmax of two children at every node on the way down."""
+    """The log of the share of every cluster (k,): a softmax of two children at every node on the way down."""
     masses = estimated_masses(tree, query, temperature, offset, dispersion).reshape(-1, 2)
     steps = masses - np.logaddexp(masses[:, :1], masses[:, 1:])
     paths, leaves = np.zeros(len(tree.children)), np.zeros(len(tree.children) + 1)
@@ -188,12 +188,14 @@ def leaf_shares(tree: Tree, query: NDArray[Any], temperature: float, offset: NDA
 
 
 def law_log_prob(log_masses: NDArray[Any], true_masses: NDArray[Any], item_logits: list[NDArray[Any]]) -> Doubles:
-    """Log-probability of every item, in cell order, under a law with these log masses.
+    """Log-probability of every item, in cluster order, under a law with these log masses.
 
-    log_masses (k,) of the law, true_masses (k,), item_logits: one array per cell; returns (n,).
+    log_masses (k,) of the law, true_masses (k,), item_logits: one array per cluster; returns (n,).
     """
     normalised = log_masses - log_sum_exp(log_masses)
-    parts = [normalised[cell] + logits - true_masses[cell] for cell, logits in enumerate(item_logits) if len(logits)]
+    parts = [
+        normalised[cluster] + logits - true_masses[cluster] for cluster, logits in enumerate(item_logits) if len(logits)
+    ]
     return np.concatenate(parts)
 
 

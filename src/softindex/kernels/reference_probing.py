@@ -16,7 +16,7 @@ TAIL_KEY = 0x7461696C73616D70
 TAIL_SAMPLES = 8
 SHORTEST_STRETCH = 64
 MOST_PRECISE = 25.0
-NEAREST_CELLS = 8
+NEAREST_CLUSTERS = 8
 NEARLY, COPIED, HEAVY = 1.15, 0.999, 0.25
 LARGE_SHARE = 1 / 32
 FIRST_PROBES, SURPRISING = 4, 3.0
@@ -27,7 +27,7 @@ NO_HOPE, FARTHEST = 0.03, 5.5
 
 
 def dispersion_term(variance: NDArray[Any], log_count: NDArray[Any]) -> Doubles:
-    """What the variance (k,) of a cell's logits adds to its log mass, given the log (k,) of how many they are.
+    """What the variance (k,) of a cluster's logits adds to its log mass, given the log (k,) of how many they are.
 
     Half of it, as if they were normal; from a variance of 2 log n on, what the largest of n normal logits adds.
     """
@@ -36,7 +36,7 @@ def dispersion_term(variance: NDArray[Any], log_count: NDArray[Any]) -> Doubles:
 
 
 def logit_variances(moments: Moments, query: NDArray[Any], temperature: float) -> Doubles:
-    """q' S q / t^2 of every cell (k,), with the query rounded as the kernels round it for forms of rank r."""
+    """q' S q / t^2 of every cluster (k,), with the query rounded as the kernels round it for forms of rank r."""
     forms = moments.dispersion
     if forms.kind == "full":
         return quadratic(forms, query) / temperature**2
@@ -50,23 +50,23 @@ def logit_variances(moments: Moments, query: NDArray[Any], temperature: float) -
 
 @dataclass(frozen=True, slots=True)
 class TailSample:
-    """What a stretch of one cell of the tail tells of it."""
+    """What a stretch of one cluster of the tail tells of it."""
 
-    cell: int
+    cluster: int
     ratio: float
-    """The cell's mass, as the stretch has it, over its estimate."""
+    """The cluster's mass, as the stretch has it, over its estimate."""
     noise: float
     """Relative variance of the ratio, from seeing a stretch only."""
     misfit: float
-    """Relative variance of the true ratio among cells like this one."""
+    """Relative variance of the true ratio among clusters like this one."""
     variance: float
     """Of the logits of the stretch."""
     log_sum: float
-    """The cell's own log mass if the stretch is all of it, or -inf."""
+    """The cluster's own log mass if the stretch is all of it, or -inf."""
 
 
 class Probing:
-    """One query's probing: which cells are known exactly, and what is believed of the others.
+    """One query's probing: which clusters are known exactly, and what is believed of the others.
 
     (probes = 0 is the published law, `reference.estimated_masses`.)
     """
@@ -117,13 +117,13 @@ class Probing:
         """Return the law's log masses (k,), the error and the items scored.  probes below 0: adaptive."""
         if probes < 0:
             self.budget = max(BUDGET_NUMBERS // len(self.query), len(self.vectors) // BUDGET_PART)
-            self.scan_nearest_cells()
-            self.scan_large_cells()
-            self.scan_cells_of_outliers()
+            self.scan_nearest_clusters()
+            self.scan_large_clusters()
+            self.scan_clusters_of_outliers()
             self.unlisted = None if self.outliers is None else float(self.outliers.farthest[0])
         wanted = max(probes, 0)
         while True:
-            self.scan_best_cells(wanted)
+            self.scan_best_clusters(wanted)
             if not self.tail_is_empty():
                 self.sample_tail()
             if self.tail_is_empty():
@@ -138,14 +138,14 @@ class Probing:
             wanted = max(FIRST_PROBES, 2 * self.probed)
 
     def scan_surprises(self) -> bool:
-        """A sampled cell that alone makes most of rho is no example for the others: it is scanned."""
-        high = [sample.cell for sample in self.samples if sample.ratio > SURPRISING * self.rho]
-        cells = [cell for cell in dict.fromkeys(high) if np.isfinite(self.estimates[cell])]
-        self.probe_cells(np.array(cells, np.int64))
-        return bool(cells)
+        """A sampled cluster that alone makes most of rho is no example for the others: it is scanned."""
+        high = [sample.cluster for sample in self.samples if sample.ratio > SURPRISING * self.rho]
+        clusters = [cluster for cluster in dict.fromkeys(high) if np.isfinite(self.estimates[cluster])]
+        self.probe_clusters(np.array(clusters, np.int64))
+        return bool(clusters)
 
     def finish(self, error: float) -> tuple[Doubles, float, int]:
-        """Known cells have their own mass, the others their estimate times rho."""
+        """Known clusters have their own mass, the others their estimate times rho."""
         return np.where(np.isfinite(self.estimates), self.estimates + np.log(self.rho), self.known), error, self.scored
 
     def tail_is_empty(self) -> bool:
@@ -153,11 +153,11 @@ class Probing:
         return not np.isfinite(self.estimates).any()
 
     def tail_weights(self) -> Doubles:
-        """Masses of the unknown cells relative to the largest (k,)."""
+        """Masses of the unknown clusters relative to the largest (k,)."""
         return np.asarray(np.exp(self.estimates - self.estimates.max()))
 
     def tail_share(self) -> float:
-        """The part of all mass that is in unknown cells."""
+        """The part of all mass that is in unknown clusters."""
         known, tail = log_sum_exp(self.known), np.log(self.rho) + log_sum_exp(self.estimates)
         return float(np.exp(tail - np.logaddexp(known, tail)))
 
@@ -168,40 +168,40 @@ class Probing:
         bias = None if self.bias is None else self.bias[begin : begin + count]
         return weigh(dots, self.temperature, bias)[1], float((dots / self.temperature).var())
 
-    def remember(self, cell: int, log_sum: float) -> None:
-        """The cell is known from here on."""
-        self.known[cell], self.estimates[cell] = log_sum, -np.inf
+    def remember(self, cluster: int, log_sum: float) -> None:
+        """The cluster is known from here on."""
+        self.known[cluster], self.estimates[cluster] = log_sum, -np.inf
 
-    def probe_cells(self, cells: NDArray[Any]) -> None:
-        """Scan these cells to their end, the most massive first, as far as the budget goes."""
-        for cell in sorted(cells, key=lambda cell: (-self.estimates[cell], cell)):
+    def probe_clusters(self, clusters: NDArray[Any]) -> None:
+        """Scan these clusters to their end, the most massive first, as far as the budget goes."""
+        for cluster in sorted(clusters, key=lambda cluster: (-self.estimates[cluster], cluster)):
             if self.scored >= self.budget:
                 break
-            self.remember(cell, self.scan_stretch(int(self.offsets[cell]), int(self.sizes[cell]))[0])
+            self.remember(cluster, self.scan_stretch(int(self.offsets[cluster]), int(self.sizes[cluster]))[0])
             self.probed += 1
 
-    def scan_nearest_cells(self) -> None:
-        """An item that equals the query, if it would matter, lies in the cell of nearest mean, or nearly so."""
+    def scan_nearest_clusters(self) -> None:
+        """An item that equals the query, if it would matter, lies in the cluster of nearest mean, or nearly so."""
         wide = self.query.astype(np.float64)
         copy = float(wide @ wide) / self.temperature + self.log_weight - log_sum_exp(self.estimates)
         if not copy > np.log(self.tolerance / 4):
             return
         nearest = np.inf
-        for _ in range(NEAREST_CELLS):
+        for _ in range(NEAREST_CLUSTERS):
             held = np.where(np.isfinite(self.estimates), self.closeness, -np.inf)
             distance = float(wide @ wide) - 2 * held.max()
             nearest = min(nearest, distance)
             if self.tail_is_empty() or distance > NEARLY * nearest:
                 break
-            cell = int(held.argmax())
-            self.probe_cells(np.array([cell]))
-            best = scan(self.vectors[self.offsets[cell] : self.offsets[cell + 1]], self.query).max()
+            cluster = int(held.argmax())
+            self.probe_clusters(np.array([cluster]))
+            best = scan(self.vectors[self.offsets[cluster] : self.offsets[cluster + 1]], self.query).max()
             # If the copy carries much of the mass, items near it matter too, and lie near it.
             if best >= COPIED * float(wide @ wide) and copy < np.log(HEAVY):
                 break
 
-    def scan_cells_of_outliers(self) -> None:
-        """Cells with a listed item that, were it one more, would have a share worth the name."""
+    def scan_clusters_of_outliers(self) -> None:
+        """Clusters with a listed item that, were it one more, would have a share worth the name."""
         if self.outliers is None or self.tail_is_empty():
             return
         everything = np.logaddexp(log_sum_exp(self.known), log_sum_exp(self.estimates))
@@ -214,54 +214,54 @@ class Probing:
         if self.bias is not None:
             logits = logits + self.bias[positions] - self.log_weight
         self.scored += len(positions)
-        cells = np.unique(np.searchsorted(self.offsets, positions[logits >= least], side="right") - 1)
+        clusters = np.unique(np.searchsorted(self.offsets, positions[logits >= least], side="right") - 1)
         # What was spent on estimated masses must not keep these from being looked at.
         most = self.scored + self.budget
-        for cell in cells[np.isfinite(self.estimates[cells])]:
+        for cluster in clusters[np.isfinite(self.estimates[clusters])]:
             if self.scored < most:
-                self.remember(cell, self.scan_stretch(int(self.offsets[cell]), int(self.sizes[cell]))[0])
+                self.remember(cluster, self.scan_stretch(int(self.offsets[cluster]), int(self.sizes[cluster]))[0])
                 self.probed += 1
 
-    def scan_large_cells(self) -> None:
-        """Cells with a large part of all mass; the more of an estimate hangs on its variance, the less is large."""
+    def scan_large_clusters(self) -> None:
+        """Clusters with a large part of all mass; the more of an estimate hangs on its variance, the less is large."""
         if not self.tail_is_empty():
             everything = np.logaddexp(log_sum_exp(self.known), log_sum_exp(self.estimates))
             share = np.exp(self.estimates - everything)
             weight = 1.0 if self.variances is None else np.maximum(self.variances, 1.0)
-            self.probe_cells(np.flatnonzero(share * weight > LARGE_SHARE))
+            self.probe_clusters(np.flatnonzero(share * weight > LARGE_SHARE))
 
-    def scan_best_cells(self, wanted: int) -> None:
-        """The largest estimates, until `wanted` cells are probed; equal ones in the order of cells."""
+    def scan_best_clusters(self, wanted: int) -> None:
+        """The largest estimates, until `wanted` clusters are probed; equal ones in the order of clusters."""
         order = np.argsort(-self.estimates, kind="stable")[: max(wanted - self.probed, 0)]
-        self.probe_cells(np.sort(order[np.isfinite(self.estimates[order])]))
+        self.probe_clusters(np.sort(order[np.isfinite(self.estimates[order])]))
 
     def sample_tail(self) -> None:
-        """Keep a sample of unknown cells, drawn in proportion to their estimates; rho is their mean ratio."""
-        self.samples = [sample for sample in self.samples if np.isfinite(self.estimates[sample.cell])]
+        """Keep a sample of unknown clusters, drawn in proportion to their estimates; rho is their mean ratio."""
+        self.samples = [sample for sample in self.samples if np.isfinite(self.estimates[sample.cluster])]
         weights = self.tail_weights()
         while len(self.samples) < TAIL_SAMPLES:
             first, second = uniforms(TAIL_KEY, self.stream, self.drawn)
             self.drawn += 1
-            self.samples.append(self.sample_cell(pick(weights, first), second))
+            self.samples.append(self.sample_cluster(pick(weights, first), second))
         for sample in self.samples:
             if sample.log_sum > -np.inf:
-                self.remember(sample.cell, sample.log_sum)
+                self.remember(sample.cluster, sample.log_sum)
         self.rho = max(float(np.mean([sample.ratio for sample in self.samples])), 1e-3)
 
-    def sample_cell(self, cell: int, uniform: float) -> TailSample:
-        """Scan a stretch of the cell, as long as the noise of its sum asks for."""
-        size = int(self.sizes[cell])
-        variance = 1.0 if self.variances is None else min(self.variances[cell], 6.0)
+    def sample_cluster(self, cluster: int, uniform: float) -> TailSample:
+        """Scan a stretch of the cluster, as long as the noise of its sum asks for."""
+        size = int(self.sizes[cluster])
+        variance = 1.0 if self.variances is None else min(self.variances[cluster], 6.0)
         share = self.tail_share()
         weight = share * (1 - share) / self.tolerance
         enough = min(2 * weight * weight, MOST_PRECISE) * np.expm1(variance)
-        # Where biases weigh items, a few may carry their cell, and a stretch would mostly miss them.
+        # Where biases weigh items, a few may carry their cluster, and a stretch would mostly miss them.
         count = min(size, max(SHORTEST_STRETCH, int(enough))) if self.bias is None else size
-        log_sum, spread = self.scan_stretch(int(self.offsets[cell]) + int(uniform * (size - count + 1)), count)
-        log_ratio = log_sum + np.log(size / count) - self.estimates[cell]
+        log_sum, spread = self.scan_stretch(int(self.offsets[cluster]) + int(uniform * (size - count + 1)), count)
+        log_ratio = log_sum + np.log(size / count) - self.estimates[cluster]
         excess = float(np.expm1(min(spread, LARGEST_VARIANCE)))
         return TailSample(
-            cell=cell,
+            cluster=cluster,
             ratio=float(np.exp(min(log_ratio, 50.0))),
             noise=excess / count * (1 - count / size),
             misfit=min(excess / size, LARGEST_MISFIT),
@@ -272,7 +272,7 @@ class Probing:
     def stated_error(self) -> float:
         """The estimated total variation.
 
-        Of the tail two things are unknown: how its cells differ from their estimates times rho, and rho.  For each the
+        Of the tail two things are unknown: how its clusters differ from their estimates times rho, and rho.  For each the
         larger counts of what the sample shows and what the variance of the logits leads to expect.
         """
         count = len(self.samples)
@@ -289,7 +289,7 @@ class Probing:
         return float(min(1.0, inside + self.risk_of_extremes() + 1e-16))
 
     def risk_of_extremes(self) -> float:
-        """The chance, roughly, that one item of an unknown cell outweighs all that is known."""
+        """The chance, roughly, that one item of an unknown cluster outweighs all that is known."""
         known = log_sum_exp(self.known)
         if known == -np.inf:
             return 0.0
@@ -300,10 +300,10 @@ class Probing:
         # What lies farther was looked at, if probing is adaptive.
         radii = self.radii if self.unlisted is None else np.minimum(self.radii, self.unlisted)
         risk = 0.0
-        for cell in np.flatnonzero(np.isfinite(self.estimates) & (self.sizes >= 2)):
-            gap, variance, outlier = max(0.0, known - means[cell]), variances[cell], reach * float(radii[cell])
-            if variance > 0 and known - means[cell] < variance:
-                risk += min(1.0, float(np.exp(self.log_counts[cell] - gap * gap / variance / 2)))
+        for cluster in np.flatnonzero(np.isfinite(self.estimates) & (self.sizes >= 2)):
+            gap, variance, outlier = max(0.0, known - means[cluster]), variances[cluster], reach * float(radii[cluster])
+            if variance > 0 and known - means[cluster] < variance:
+                risk += min(1.0, float(np.exp(self.log_counts[cluster] - gap * gap / variance / 2)))
             if gap < FARTHEST * outlier:
                 risk += erfc(gap / (outlier * 2**0.5)) / 2
         return min(risk, 1.0)

@@ -1,12 +1,12 @@
-"""Ways of cutting the items into cells."""
+"""Ways of cutting the items into clusters."""
 
 from softindex.partition.kmeans import (
     ITERATIONS,
     POINTS_PER_CENTROID,
     inverse_order,
-    order_by_cell,
+    order_by_cluster,
     partition,
-    shuffle_cells,
+    shuffle_clusters,
 )
 from softindex.partition.tree import LEAF_ITEMS, grow
 
@@ -16,7 +16,7 @@ __all__ = [
     "POINTS_PER_CENTROID",
     "grow",
     "inverse_order",
-    "order_by_cell",
+    "order_by_cluster",
     "partition",
-    "shuffle_cells",
+    "shuffle_clusters",
 ]

@@ -1,4 +1,4 @@
-"""Cut the items into cells by k-means, so that a few thousand cells can stand for millions of items."""
+"""Cut the items into clusters by k-means, so that a few thousand clusters can stand for millions of items."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ __all__ = [
     "check_clusters",
     "fit_frame",
     "inverse_order",
-    "order_by_cell",
+    "order_by_cluster",
     "partition",
-    "shuffle_cells",
+    "shuffle_clusters",
     "silent",
     "train",
 ]
 
 
-# On real word vectors the cells improve less after ten iterations than from one seed to the next.
+# On real word vectors the clusters improve less after ten iterations than from one seed to the next.
 ITERATIONS = 10
-# As many as faiss takes by default; fewer made visibly worse cells.
+# As many as faiss takes by default; fewer made visibly worse clusters.
 POINTS_PER_CENTROID = 256
-# The fewest items of a cell that a probe samples (native/probe.cpp): smaller cells are always taken whole.
+# The fewest items of a cluster that a probe samples (native/probe.cpp): smaller clusters are always taken whole.
 SHORTEST_STRETCH = 64
 # Fewer rows make faiss leave matrix products for a loop three times slower; more only cost memory.
 BLOCK_ROWS = 4096
 BLOCK_ELEMENTS = 1 << 22
-# Every round splits each cell that can be split, so this many rounds fill 2^32 cells or there is nothing to split.
+# Every round splits each cluster that can be split, so this many rounds fill 2^32 clusters or there is nothing to split.
 SPLIT_ROUNDS = 32
 
 
@@ -56,7 +56,7 @@ class Frame:
     def __call__(self, rows: NDArray[Any]) -> Floats:
         """Rows (m, d) float32 or float16 in these coordinates, as a new (m, d) float32 array."""
         framed = np.array(rows, dtype=np.float32, order="C", subok=False)
-        # An item far longer than all that were sampled may overflow here; the search then leaves it to any cell.
+        # An item far longer than all that were sampled may overflow here; the search then leaves it to any cluster.
         with np.errstate(all="ignore"):
             framed *= self.scale
             framed -= self.centre
@@ -72,12 +72,12 @@ def partition(
     iterations: int = ITERATIONS,
     report: Report | None = None,
 ) -> Partition:
-    """Assign every item to one of `clusters` cells by k-means.
+    """Assign every item to one of `clusters` clusters by k-means.
 
     vectors (n, d) float32 or float16, finite, an array or a memmap that is only read in blocks.  Centroids are
-    trained on at most 256 random items a cell; every item then goes to its nearest centroid (in float32; the lower
-    index where distances are equal), except that cells left empty take over the far part of a large cell.  Cells
-    stay empty only where the items have fewer distinct vectors than there are cells.
+    trained on at most 256 random items a cluster; every item then goes to its nearest centroid (in float32; the lower
+    index where distances are equal), except that clusters left empty take over the far part of a large cluster.  Clusters
+    stay empty only where the items have fewer distinct vectors than there are clusters.
 
     The same seed gives the same partition whatever the number of threads: each block of rows is worked on by one
     thread.  `report(stage, done, total)` is called after each training iteration and each block of items.
@@ -100,22 +100,22 @@ def partition(
         assignment = np.empty(n, dtype=np.int32)
         for done in assign(vectors, centroids, pool, frame=frame, labels=assignment):
             tell("assigning", done, n)
-    _fill_empty_cells(vectors, assignment, clusters, frame)
+    _fill_empty_clusters(vectors, assignment, clusters, frame)
     return Partition(assignment, clusters)
 
 
 def check_clusters(clusters: int, n: int) -> None:
-    """InputError unless n items can be cut into so many cells."""
+    """InputError unless n items can be cut into so many clusters."""
     if clusters < 1:
         raise InputError(f"{clusters} clusters were asked for; ask for at least 1.")
     if clusters > n:
         raise InputError(f"{clusters} clusters were asked of {n} items; ask for at most {n}.")
 
 
-def order_by_cell(partition: Partition) -> tuple[Integers, Integers]:
-    """The items cell by cell, those of one cell in their input order.
+def order_by_cluster(partition: Partition) -> tuple[Integers, Integers]:
+    """The items cluster by cluster, those of one cluster in their input order.
 
-    Returns order (n,) int64 and offsets (clusters + 1,) int64: cell c holds items order[offsets[c]:offsets[c + 1]].
+    Returns order (n,) int64 and offsets (clusters + 1,) int64: cluster c holds items order[offsets[c]:offsets[c + 1]].
     """
     sizes = np.bincount(partition.assignment, minlength=partition.clusters)
     offsets = np.zeros(partition.clusters + 1, dtype=np.int64)
@@ -126,14 +126,14 @@ def order_by_cell(partition: Partition) -> tuple[Integers, Integers]:
     return np.argsort(keys, kind="stable").astype(np.int64, copy=False), offsets
 
 
-def shuffle_cells(order: Integers, offsets: Integers, *, seed: int) -> None:
-    """Put the items of each cell into random order, in place, so that any stretch of a cell is a fair sample of it.
+def shuffle_clusters(order: Integers, offsets: Integers, *, seed: int) -> None:
+    """Put the items of each cluster into random order, in place, so that any stretch of a cluster is a fair sample of it.
 
-    Catalogues come sorted by popularity or date, and neighbours are alike.  Cells that a sample takes whole stay.
+    Catalogues come sorted by popularity or date, and neighbours are alike.  Clusters that a sample takes whole stay.
     """
     random = np.random.default_rng(seed)
-    for cell in np.flatnonzero(np.diff(offsets) > SHORTEST_STRETCH).tolist():
-        random.shuffle(order[offsets[cell] : offsets[cell + 1]])
+    for cluster in np.flatnonzero(np.diff(offsets) > SHORTEST_STRETCH).tolist():
+        random.shuffle(order[offsets[cluster] : offsets[cluster + 1]])
 
 
 def inverse_order(order: Integers) -> NDArray[Any]:
@@ -232,7 +232,7 @@ def assign(
     def work(start: int) -> int:
         rows = vectors[start : start + step]
         distances, nearest = index.search(frame(rows) if frame else rows, 1)
-        # An item 1e19 times longer than all sampled ones overflows and has no nearest centroid; any cell will do.
+        # An item 1e19 times longer than all sampled ones overflows and has no nearest centroid; any cluster will do.
         labels[start : start + step] = np.maximum(nearest[:, 0], 0)
         if squares is not None:
             squares[start : start + step] = distances[:, 0]
@@ -244,18 +244,18 @@ def assign(
 def _update(
     sample: Floats, labels: NDArray[np.int32], centroids: Floats, pool: Executor, weights: Doubles | None
 ) -> Integers:
-    """Move each centroid to the mean of its items; returns the cells (e,) int64 that have none."""
-    rows, offsets = order_by_cell(Partition(labels, len(centroids)))
+    """Move each centroid to the mean of its items; returns the clusters (e,) int64 that have none."""
+    rows, offsets = order_by_cluster(Partition(labels, len(centroids)))
 
-    def work(cells: range) -> None:
-        for cell in cells:
-            members = rows[offsets[cell] : offsets[cell + 1]]
+    def work(clusters: range) -> None:
+        for cluster in clusters:
+            members = rows[offsets[cluster] : offsets[cluster + 1]]
             if members.size:
-                rows_of_cell = sample.take(members, axis=0)
-                centroids[cell] = (
-                    rows_of_cell.mean(axis=0)
+                rows_of_cluster = sample.take(members, axis=0)
+                centroids[cluster] = (
+                    rows_of_cluster.mean(axis=0)
                     if weights is None
-                    else np.average(rows_of_cell, axis=0, weights=weights[members])
+                    else np.average(rows_of_cluster, axis=0, weights=weights[members])
                 )
 
     step = 64
@@ -265,20 +265,20 @@ def _update(
     return np.flatnonzero(np.diff(offsets) == 0)
 
 
-def _fill_empty_cells(vectors: NDArray[Any], assignment: NDArray[np.int32], clusters: int, frame: Frame) -> None:
-    """Give each empty cell the far part of one of the largest cells, in place, as long as any can be split."""
+def _fill_empty_clusters(vectors: NDArray[Any], assignment: NDArray[np.int32], clusters: int, frame: Frame) -> None:
+    """Give each empty cluster the far part of one of the largest clusters, in place, as long as any can be split."""
     whole = np.zeros(clusters, dtype=bool)
     for _ in range(SPLIT_ROUNDS):
-        rows, offsets = order_by_cell(Partition(assignment, clusters))
+        rows, offsets = order_by_cluster(Partition(assignment, clusters))
         sizes = np.diff(offsets)
         empty = np.flatnonzero(sizes == 0)
         candidates = np.flatnonzero((sizes > 1) & ~whole)
         if not empty.size or not candidates.size:
             return
         donors = candidates[np.argsort(-sizes[candidates], kind="stable")][: empty.size]
-        for donor, cell in zip(donors, empty, strict=False):
+        for donor, cluster in zip(donors, empty, strict=False):
             far = _far_part(vectors, rows[offsets[donor] : offsets[donor + 1]], frame)
-            assignment[far] = cell
+            assignment[far] = cluster
             whole[donor] = not far.size
 
 

@@ -60,11 +60,11 @@ class _Growing:
 def grow(
     vectors: NDArray[Any], clusters: int | None, *, seed: int, threads: int, report: Report | None = None
 ) -> tuple[Partition, Branches]:
-    """Cut the items in two by 2-means, again and again; the leaves of the tree are the cells of the partition.
+    """Cut the items in two by 2-means, again and again; the leaves of the tree are the clusters of the partition.
 
     vectors (n, d) float32 or float16, finite, an array or a memmap.  clusters None: until no leaf holds more than 1024
     items.  Otherwise the largest leaf is cut (the first of equals) until there are so many.  Items that 2-means cannot
-    tell apart are cut in half.  No cell is empty.
+    tell apart are cut in half.  No cluster is empty.
 
     The same seed gives the same tree whatever the number of threads: what is random in the cut of a node depends on
     the seed and the node's place alone.
@@ -153,7 +153,7 @@ def _finish(growing: _Growing) -> tuple[Partition, Branches]:
     assignment[growing.order] = np.repeat(
         np.arange(len(leaves), dtype=np.int32), [end - begin for begin, end in leaves]
     )
-    cells = {begin: cell for cell, (begin, _) in enumerate(leaves)}
+    clusters = {begin: cluster for cluster, (begin, _) in enumerate(leaves)}
     nodes, waiting = [], [0]
     while waiting:
         node = waiting.pop()
@@ -163,7 +163,7 @@ def _finish(growing: _Growing) -> tuple[Partition, Branches]:
             waiting += [pair[1], pair[0]]
     numbers = {node: number for number, node in enumerate(nodes)}
     below = [child for node in nodes for child in growing.children[node] or ()]
-    children = [numbers[child] if child in numbers else -1 - cells[growing.begins[child]] for child in below]
+    children = [numbers[child] if child in numbers else -1 - clusters[growing.begins[child]] for child in below]
     begins = np.array([growing.begins[child] for child in below], dtype=np.int64)
     ends = np.array([growing.ends[child] for child in below], dtype=np.int64)
     paired = np.array(children, dtype=np.int64).reshape(-1, 2)

@@ -1,0 +1,140 @@
+// Sixteen float lanes, whatever the register width, so that every target adds in the same order.
+//
+// A dot product is split over sixteen running sums and folded 16 -> 8 -> 4 -> 2 -> 1. AVX-512 keeps the sums in
+// one register, AVX2 in two, SSE and NEON in four: the additions are the same ones, multiplications and additions
+// are never contracted, and so a result is the same bit for bit on every CPU.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
+#include "kernels/kernels.h"
+
+#define SOFTINDEX_INLINE inline __attribute__((always_inline))
+
+namespace softindex {
+namespace SOFTINDEX_TARGET {
+
+#if defined(__AVX512F__)
+constexpr int width = 16;
+#elif defined(__AVX__)
+constexpr int width = 8;
+#else
+constexpr int width = 4;
+#endif
+
+constexpr int parts = lanes / width;
+
+typedef float Vector __attribute__((vector_size(width * 4)));
+typedef float LooseVector __attribute__((vector_size(width * 4), aligned(4), may_alias));
+typedef int32_t IntVector __attribute__((vector_size(width * 4)));
+typedef float Quad __attribute__((vector_size(16)));
+
+struct Lanes {
+  Vector part[parts];
+};
+
+SOFTINDEX_INLINE Vector splat(float value) { return Vector{} + value; }
+
+SOFTINDEX_INLINE Vector select(IntVector mask, Vector yes, Vector no) {
+  return (Vector)((mask & (IntVector)yes) | (~mask & (IntVector)no));
+}
+
+SOFTINDEX_INLINE Vector larger(Vector a, Vector b) { return select(a > b, a, b); }
+
+SOFTINDEX_INLINE Lanes load(const float* from) {
+  Lanes result;
+  for (int p = 0; p < parts; ++p) result.part[p] = *(const LooseVector*)(from + p * width);
+  return result;
+}
+
+// One register of small integers, widened. Compilers find the instruction for this only when told its name.
+SOFTINDEX_INLINE IntVector widen(const int16_t* from) {
+#if defined(__AVX512F__)
+  return (IntVector)_mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i*)from));
+#elif defined(__AVX2__)
+  return (IntVector)_mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i*)from));
+#else
+  IntVector result;
+  for (int i = 0; i < width; ++i) result[i] = from[i];
+  return result;
+#endif
+}
+
+// Sixteen small integers as floats; the conversion is exact.
+SOFTINDEX_INLINE Lanes load(const int16_t* from) {
+  Lanes result;
+  for (int p = 0; p < parts; ++p) result.part[p] = __builtin_convertvector(widen(from + p * width), Vector);
+  return result;
+}
+
+SOFTINDEX_INLINE void store(float* to, const Lanes& from) {
+  for (int p = 0; p < parts; ++p) *(LooseVector*)(to + p * width) = from.part[p];
+}
+
+SOFTINDEX_INLINE void add_product(Lanes& sum, const Lanes& a, const Lanes& b) {
+  for (int p = 0; p < parts; ++p) sum.part[p] += a.part[p] * b.part[p];
+}
+
+SOFTINDEX_INLINE Lanes add(const Lanes& a, const Lanes& b) {
+  Lanes result;
+  for (int p = 0; p < parts; ++p) result.part[p] = a.part[p] + b.part[p];
+  return result;
+}
+
+// Asks for what lies 4 KiB after these bytes. The CPU's own prefetching starts anew at every page, and clusters are
+// only a few pages long: asking ahead makes a scan of codes a third faster. Addresses past the end do no harm.
+SOFTINDEX_INLINE void fetch_ahead(const void* from, int64_t bytes) {
+  for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch((const char*)from + byte + 4096, 0, 3);
+}
+
+// Integers add up to the same sum in any order, so each target may add as suits it.
+SOFTINDEX_INLINE int32_t dot(const int8_t* __restrict row, const int16_t* __restrict query, int64_t length) {
+  int32_t total = 0;
+  for (int64_t j = 0; j < length; ++j) total += (int32_t)(int16_t)row[j] * (int32_t)query[j];
+  return total;
+}
+
+#ifdef __AVX2__
+// Sixteen products in two instructions: widen the row to 16 bits, multiply and add neighbours.
+SOFTINDEX_INLINE __m256i add_products(__m256i total, const int8_t* row, __m256i query) {
+  const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)row));
+  return _mm256_add_epi32(total, _mm256_madd_epi16(wide, query));
+}
+#endif
+
+// Fold sixteen lanes to four: lane j of the result is (j + j+8) + (j+4 + j+12).
+SOFTINDEX_INLINE Quad fold(const Lanes& value) {
+#if defined(__AVX512F__)
+  typedef float Octet __attribute__((vector_size(32)));
+  const Vector all = value.part[0];
+  const Octet half = __builtin_shufflevector(all, all, 0, 1, 2, 3, 4, 5, 6, 7) +
+                     __builtin_shufflevector(all, all, 8, 9, 10, 11, 12, 13, 14, 15);
+  return __builtin_shufflevector(half, half, 0, 1, 2, 3) + __builtin_shufflevector(half, half, 4, 5, 6, 7);
+#elif defined(__AVX__)
+  const Vector half = value.part[0] + value.part[1];
+  return __builtin_shufflevector(half, half, 0, 1, 2, 3) + __builtin_shufflevector(half, half, 4, 5, 6, 7);
+#else
+  return (value.part[0] + value.part[2]) + (value.part[1] + value.part[3]);
+#endif
+}
+
+SOFTINDEX_INLINE float sum(const Lanes& value) {
+  const Quad quad = fold(value);
+  return (quad[0] + quad[2]) + (quad[1] + quad[3]);
+}
+
+// The sums of four values at once: the transposition costs less than four separate folds.
+SOFTINDEX_INLINE Quad sum4(const Lanes& a, const Lanes& b, const Lanes& c, const Lanes& d) {
+  const Quad qa = fold(a), qb = fold(b), qc = fold(c), qd = fold(d);
+  const Quad ab = __builtin_shufflevector(qa, qb, 0, 4, 1, 5) + __builtin_shufflevector(qa, qb, 2, 6, 3, 7);
+  const Quad cd = __builtin_shufflevector(qc, qd, 0, 4, 1, 5) + __builtin_shufflevector(qc, qd, 2, 6, 3, 7);
+  return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+}
+
+}  // namespace SOFTINDEX_TARGET
+}  // namespace softindex

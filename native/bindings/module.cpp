@@ -1,0 +1,19 @@
+// The extension module: one bind function per product.
+#include <nanobind/nanobind.h>
+
+namespace softindex {
+
+void bind_kernels(nanobind::module_& m);
+void bind_index(nanobind::module_& m);
+void bind_adaptive(nanobind::module_& m);
+void bind_mixture(nanobind::module_& m);
+
+}  // namespace softindex
+
+NB_MODULE(_native, m) {
+  m.doc() = "The compiled core: see kernels/reference.py for what each function computes.";
+  softindex::bind_kernels(m);
+  softindex::bind_index(m);
+  softindex::bind_adaptive(m);
+  softindex::bind_mixture(m);
+}

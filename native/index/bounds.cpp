@@ -1,0 +1,123 @@
+// What the moments of a cluster prove about its items: bounds on its best score and on its log mass.
+#include "index/bounds.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace softindex {
+namespace {
+
+constexpr double unit = 0x1.0p-24;  // float32 rounds by at most this part of a number
+// The sum of a scan is off by its exponentials (three units), the rounding of their arguments (down to -87, two
+// roundings each) and float32 sums over blocks of 64: see log_partition_slack.
+constexpr double scan_slack = (4 * 87 + 128) * unit;
+
+// Bennett's bound: a law with mean zero, variance <= v and no value above b has log E exp(l X) at most this. In terms
+// of x = l b and a = v / b^2 it is log((exp(-a x) + a exp(x)) / (1 + a)).
+double bennett(double inverse_temperature, double v, double b) {
+  if (!(b > 0)) return 0.0;
+  const double x = inverse_temperature * b, a = std::min(v / (b * b), 1e300), span = x * (1 + a);
+  if (span < 700) return x + std::log((a + std::exp(-span)) / (1 + a));
+  // Here exp would underflow, which must not make the bound too small.
+  const double first = -a * x, second = x + std::log(a);
+  return std::max(first, second) + std::log1p(std::exp(-std::fabs(first - second))) - std::log1p(a);
+}
+
+}  // namespace
+
+QueryLength measure_query(const View& view, const float* query) {
+  return {std::sqrt(squared_norm(query, view.d)) * (1 + 1e-12), rounding(view.d)};
+}
+
+void best_score_bounds(const View& view, const float* query, double temperature, Workspace& workspace) {
+  const QueryLength length = measure_query(view, query);
+  const double norm = length.norm, slack = 2.02 * length.rounding;
+  for (int64_t c = 0; c < view.k; ++c) {
+    // |q|R around the mean, and the rounding of both dot products.
+    double bound = workspace.cluster_dots[c] + norm * ((double)view.radii[c] + slack * view.norm_max[c]);
+    if (view.bias_max != nullptr) {
+      const double bias = temperature * view.bias_max[c];
+      bound += bias + 0x1.0p-50 * (std::fabs(bias) + norm * view.norm_max[c]);
+    }
+    workspace.bounds[c] = bound + 2 * vanishing(view.d);
+  }
+}
+
+namespace {
+
+// An upper bound of the variance of the true scores of a cluster, q' S q, from the estimate that was evaluated.
+double variance_bound(const View& view, int64_t cluster, double estimate, double norm, double lost) {
+  const double radius = view.radii[cluster], all = norm * norm * radius * radius;
+  if (view.forms_kind == Forms::none) return all;
+  const double whole = norm + lost;
+  // Forms of rank r were evaluated at the rounded query: sqrt(q' S q) is a norm of q, and in no direction larger than
+  // R. Full forms were summed in float32 over d(d+1)/2 products, of rows no longer than sqrt(2) R^2.
+  double bound = estimate + (double)view.excess[cluster] * whole * whole;
+  if (view.forms_kind == Forms::rank) {
+    bound += (double)view.spread[cluster] * (whole * whole - norm * norm);
+    const double root = std::sqrt(bound) + radius * lost;
+    bound = root * root;
+  } else {
+    bound += (rounding(view.triangle()) + 4 * unit) * 1.5 * all;
+  }
+  return std::min(all, bound * (1 + 1e-9)) + 1e-300;
+}
+
+// No true score of the cluster lies farther above the mean's than this.
+double largest_deviation(const View& view, int64_t cluster, double mean_dot, double norm, double rounded_cosine,
+                         double vanished) {
+  const double radius = norm * (double)view.radii[cluster];
+  double highest = norm * (double)view.norm_max[cluster];
+  if (view.min_cosine != nullptr && view.half_squares[cluster] > 0 && norm > 0) {
+    // The cone: no item is farther from the direction of the mean than its angle. Between the query and the cone's edge
+    // lies the difference of two angles, if the query is outside.
+    const double length = std::sqrt(2 * view.half_squares[cluster]);
+    const double query = std::max(-1.0, (mean_dot + vanished) / (norm * length) + rounded_cosine);
+    const double edge = view.min_cosine[cluster];
+    // The cosine of the difference grows with the first and falls with the second, so both may err to this side.
+    if (query < edge) {
+      const double cosine = query * edge + std::sqrt((1 - query * query) * (1 - edge * edge)) + 1e-9;
+      highest = norm * (double)(cosine >= 0 ? view.norm_max[cluster] : view.norm_min[cluster]) * std::min(cosine, 1.0);
+    }
+  }
+  return std::min(radius, highest - mean_dot);
+}
+
+}  // namespace
+
+void log_mass_bounds(const View& view, const Law& law, int64_t place, double* lower, double* upper,
+                     const Workspace& workspace) {
+  const float* query = &workspace.queries[place * padded(view.d)];
+  const float* dots = &workspace.cluster_dots[place * view.k];
+  const double* variances = law.dispersion ? &workspace.variances[place * view.k] : nullptr;
+  const QueryLength length = measure_query(view, query);
+  const double norm = length.norm, inverse = 1.0 / law.temperature, pivot = workspace.pivots[place];
+  const double rounded_cosine = length.rounding + 1e-9, vanished = vanishing(view.d);
+  // A coordinate of a stored mean is off by `unit` of itself, or by half the smallest float32 there is.
+  const double smallest = norm * std::sqrt((double)view.d) * 0x1.0p-149;
+  const double squared_temperature = law.temperature * law.temperature;
+  for (int64_t c = 0; c < view.k; ++c) {
+    if (view.size(c) == 0) {
+      lower[c] = upper[c] = -std::numeric_limits<double>::infinity();
+      continue;
+    }
+    const double mean_dot = dots[c], longest = norm * (double)view.norm_max[c];
+    // The dot with the mean rounds, the stored mean is a rounded one, and every score of a scan rounds again.
+    const double rounded = length.rounding * longest + vanished, centre = rounded + 2 * unit * longest + smallest;
+    const double score_slack = centre + rounded;
+    const double slack = inverse * score_slack + scan_slack + 1e-14 * std::fabs(law.offset[c]) +
+                         1e-15 * inverse * (std::fabs(mean_dot) + std::fabs(pivot));
+    const double base = (mean_dot - pivot) * inverse + law.offset[c];
+    lower[c] = base - slack;  // Jensen
+    const double farthest = largest_deviation(view, c, mean_dot, norm, rounded_cosine, vanished);
+    const double deviation = std::max(0.0, farthest + 2 * centre);
+    const double estimate =
+        variances == nullptr ? norm * norm * view.radii[c] * view.radii[c] : variances[c] * squared_temperature;
+    const double variance =
+        variances == nullptr ? estimate : variance_bound(view, c, estimate, norm, workspace.query_loss[place]);
+    upper[c] = base + slack + bennett(inverse, variance, deviation) * (1 + 1e-12);
+  }
+}
+
+}  // namespace softindex

@@ -1,0 +1,23 @@
+// A query in 16-bit integers, for dot products with rows of 8-bit ones.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/kernels.h"
+
+namespace softindex {
+
+// Fills integers (d) and returns what one of them stands for. They are so small that no sum of padded(d) products with
+// numbers in -127 .. 127 overflows 32 bits.
+inline double round_query(const float* query, int64_t d, int16_t* integers) {
+  const double largest = std::min(32767.0, std::floor(2147483647.0 / 127.0 / (double)padded(d)));
+  float peak = 0;
+  for (int64_t j = 0; j < d; ++j) peak = std::max(peak, std::fabs(query[j]));
+  const double inverse = peak > 0 ? largest / peak : 0.0;
+  for (int64_t j = 0; j < d; ++j) integers[j] = (int16_t)std::nearbyint(query[j] * inverse);
+  return peak / largest;
+}
+
+}  // namespace softindex
