@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from matrices import matrices, matrix
-from softindex.errors import InputError
-from softindex.vectors import (
+from softindex.arguments import (
     check_count,
     check_ids,
-    check_log_bias,
+    check_per_item,
     check_queries,
     check_seed,
     check_temperature,
     check_threads,
 )
+from softindex.errors import InputError
 
 
 class TestIds:
@@ -267,7 +267,7 @@ class TestNumbers:
 
     @pytest.mark.parametrize("value", [0, -1, True, np.True_, 1.0, np.float32(2), "3", None, 2**63, np.array(4)])
     def test_other_counts_are_refused_by_name(self, value):
-        with pytest.raises(InputError, match=r"^clusters is .*expected one integer from 1"):
+        with pytest.raises(InputError, match=r"^clusters is .*expected one integer of at least 1"):
             check_count(value, "clusters")
 
     @pytest.mark.parametrize("seed", [0, 5, 2**64 - 1, np.uint64(2**64 - 1), np.int32(7)])
@@ -301,25 +301,25 @@ class TestNumbers:
 
 class TestLogBias:
     def test_none_stays_none(self):
-        assert check_log_bias(None, 3) is None
+        assert check_per_item(None, 3, name="log_bias") is None
 
     @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f8"])
     def test_floats_become_a_new_float32_array(self, dtype):
         mine = np.array([0, -2.5, 3], dtype)
-        bias = check_log_bias(mine, 3)
+        bias = check_per_item(mine, 3, name="log_bias")
         assert bias.dtype == np.float32
         assert bias.tolist() == [0, -2.5, 3]
         assert not np.shares_memory(bias, mine)
 
     def test_a_list_and_the_limits_are_fine(self):
-        assert check_log_bias([0.0, 1e6, -1e6], 3).tolist() == [0, 1e6, -1e6]
+        assert check_per_item([0.0, 1e6, -1e6], 3, name="log_bias").tolist() == [0, 1e6, -1e6]
 
     @pytest.mark.parametrize(
         ("bias", "sentence"),
         [
             ([0.0, -np.inf, 0.0], r"item 1 is -inf; .* leave the item out"),
-            ([0.0, np.nan, 0.0], "item 1 is nan; .* mend"),
-            ([0.0, 0.0, np.inf], "item 2 is inf; .* mend"),
+            ([0.0, np.nan, 0.0], "item 1 is nan; .* fix"),
+            ([0.0, 0.0, np.inf], "item 2 is inf; .* fix"),
             ([0.0, 0.0, -2e6], "item 2 is -2000000.0"),
             ([0.0, 0.0, 1e300], "item 2 is 1e\\+300"),
             ([1, 2, 3], r"numpy.log\(counts\)"),
@@ -331,7 +331,7 @@ class TestLogBias:
     )
     def test_bad_biases_are_refused(self, bias, sentence):
         with pytest.raises(InputError, match=sentence):
-            check_log_bias(bias, 3)
+            check_per_item(bias, 3, name="log_bias")
 
 
 def test_forked_workers_do_not_get_the_same_fresh_seed():

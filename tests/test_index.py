@@ -293,8 +293,8 @@ def test_at_a_very_high_temperature_every_item_is_as_likely():
         ({"threads": 0}, "threads"),
         ({"ids": [1, 2]}, "ids"),
         ({"ids": [0] * 400}, "more than once"),
-        ({"log_bias": np.zeros(3, np.float32)}, "log bias"),
-        ({"log_bias": np.full(400, np.nan)}, "log bias"),
+        ({"log_bias": np.zeros(3, np.float32)}, "log_bias"),
+        ({"log_bias": np.full(400, np.nan)}, "log_bias"),
     ],
 )
 def test_bad_build_settings_are_refused(change, sentence):

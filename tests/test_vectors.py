@@ -11,14 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from matrices import matrices, matrix
+from softindex.arguments import check_ids, check_per_item, check_queries, check_vectors
 from softindex.errors import InputError
-from softindex.vectors import (
-    check_ids,
-    check_log_bias,
-    check_queries,
-    check_vectors,
-    read,
-)
+from softindex.vectors import read
 
 
 class TestReadingArrays:
@@ -141,7 +136,7 @@ class TestReadingTensors:
         assert single
         assert block.tolist() == [[1, 1, 1, 1]]
         assert check_ids(self.torch.tensor([4, 5]), 2).tolist() == [4, 5]
-        assert check_log_bias(self.torch.zeros(2), 2).tolist() == [0, 0]
+        assert check_per_item(self.torch.zeros(2), 2, name="log_bias").tolist() == [0, 0]
 
 
 def test_checking_imports_neither_torch_nor_the_file_libraries():

@@ -165,7 +165,7 @@ void bind_kernels(nb::module_& m) {
         }
       },
       "text"_a, "ends"_a, "hashes"_a);
-  m.def("rounding", &rounding, "d"_a);
+  m.def("dot_error", &dot_error, "d"_a);
   m.attr("BLOCK") = block_size;
   m.attr("LANES") = lanes;
 }

@@ -27,7 +27,7 @@ double bennett(double inverse_temperature, double v, double b) {
 }  // namespace
 
 QueryLength measure_query(const View& view, const float* query) {
-  return {std::sqrt(squared_norm(query, view.d)) * (1 + 1e-12), rounding(view.d)};
+  return {std::sqrt(squared_norm(query, view.d)) * (1 + 1e-12), dot_error(view.d)};
 }
 
 void best_score_bounds(const View& view, const float* query, double temperature, Workspace& workspace) {
@@ -59,7 +59,7 @@ double variance_bound(const View& view, int64_t cluster, double estimate, double
     const double root = std::sqrt(bound) + radius * lost;
     bound = root * root;
   } else {
-    bound += (rounding(view.triangle()) + 4 * unit) * 1.5 * all;
+    bound += (dot_error(view.triangle()) + 4 * unit) * 1.5 * all;
   }
   return std::min(all, bound * (1 + 1e-9)) + 1e-300;
 }

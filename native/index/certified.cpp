@@ -417,7 +417,7 @@ class Tail {
 }  // namespace
 
 double scan_error(const View& view, const Law& law, double query_norm, double longest) {
-  return (rounding(view.d) * query_norm * longest + vanishing(view.d)) / law.temperature + weight_slack;
+  return (dot_error(view.d) * query_norm * longest + vanishing(view.d)) / law.temperature + weight_slack;
 }
 
 bool worth_bounding(const View& view) {

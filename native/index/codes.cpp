@@ -19,7 +19,7 @@ double slack_of(const View& view, int64_t cluster, const CodedQuery& coded, doub
   const double lost = coded.norm * view.code_errors[cluster] + coded.lost * length;
   // The mean is within the radius of every member, so it is no longer than the longest and the radius together.
   const double norms = 2.0 * view.norm_max[cluster] + view.radii[cluster];
-  const double products = rounding(view.d) * coded.norm * norms;
+  const double products = dot_error(view.d) * coded.norm * norms;
   // |p| <= |q| + |q - p| bounds p.c. The score rounds once to float32, and before that three times in double.
   const double stored = (0x1.0p-24 + 0x1.0p-50) * (std::fabs(mean_dot) + (coded.norm + coded.lost) * length);
   // What relative errors do not tell: a product too small for float32 loses up to 2^-150, or 2^-126 where the caller

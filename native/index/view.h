@@ -94,7 +94,7 @@ inline double squared_norm(const float* query, int64_t d) {
 
 // How far a float32 dot product of this library may lie from the true one, in units of |a||b|: every product and
 // every addition rounds once, and a term passes through padded(d)/16 + 4 additions.
-inline double rounding(int64_t d) {
+inline double dot_error(int64_t d) {
   const double steps = (double)(padded(d) / lanes) + 6.0;
   return steps * 0x1.0p-24 / (1.0 - steps * 0x1.0p-24);
 }

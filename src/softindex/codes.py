@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.outward import round_up
 from softindex.records import Codes, Doubles, Floats, Integers, Report
-from softindex.rounding import round_up
 
 __all__ = ["encode"]
 

@@ -10,6 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.arguments import (
+    check_count,
+    check_flag,
+    check_per_item,
+    check_queries,
+    check_seed,
+    check_temperature,
+    check_threads,
+    check_vectors,
+)
 from softindex.codes import encode
 from softindex.contents import KIND, Contents, describe, from_stored, make_engine, to_stored
 from softindex.errors import CorruptIndexError, InputError, SoftindexError
@@ -35,18 +45,7 @@ from softindex.records import Doubles, Draws, Estimate, Floats, Ids, Integers, J
 from softindex.restrictions import Restriction, restrict
 from softindex.store import load as load_stored
 from softindex.store import save as save_stored
-from softindex.vectors import (
-    check_count,
-    check_flag,
-    check_log_bias,
-    check_queries,
-    check_seed,
-    check_temperature,
-    check_threads,
-    check_vectors,
-    read,
-    rearrange,
-)
+from softindex.vectors import read, rearrange
 
 if TYPE_CHECKING:
     from softindex.evaluate import Audit
@@ -444,7 +443,7 @@ def build(
     asked_clusters = None if clusters is None else check_count(clusters, "clusters")
     with_tree, with_codes = check_flag(tree, "tree"), check_flag(codes, "codes")
     form = choose_dispersion(dispersion, d)
-    bias = check_log_bias(log_bias, n)
+    bias = check_per_item(log_bias, n, name="log_bias")
     check_vectors(source.vectors)
     with reporting(progress) as report:
         if with_tree:

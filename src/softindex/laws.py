@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from softindex.errors import InputError, MethodError, show
-from softindex.kernels import rounding
+from softindex.kernels import dot_error
 from softindex.records import Doubles, Floats, Moments, Tree
 
 __all__ = [
@@ -199,6 +199,6 @@ def log_partition_slack(
     unit = 2.0**-24
     norms = np.sqrt(np.einsum("bd,bd->b", queries, queries, dtype=np.float64))
     longest = float(moments.norm_max.max())
-    dots = rounding(queries.shape[1]) * norms * longest / temperature
+    dots = dot_error(queries.shape[1]) * norms * longest / temperature
     bias = 0.0 if log_bias is None else 1e-14 * max(float(log_bias.max()), -float(log_bias.min()))
     return np.asarray(dots + bias + (4 * 87 + 32) * unit + 1e-15 * np.abs(value))

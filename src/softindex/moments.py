@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from softindex.blas import blas_threads
 from softindex.errors import InputError
+from softindex.outward import round_down, round_up
 from softindex.records import Branches, Dispersion, Doubles, Floats, Integers, Moments, Report, Tree
-from softindex.rounding import round_down, round_up
 
 __all__ = ["choose_dispersion", "measure", "measure_tree"]
 

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.outward import round_up
 from softindex.records import Floats, Integers, Outliers
-from softindex.rounding import round_up
 
 __all__ = ["list_outliers"]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from softindex.arguments import check_count, check_flag, check_share
 from softindex.errors import InputError
 from softindex.ids import IdMap
 from softindex.kernels import NativeRestriction
 from softindex.laws import TOP_K
 from softindex.records import Integers
-from softindex.vectors import check_count, check_flag, check_share
 
 __all__ = ["DEFAULT_K", "Restriction", "exclusions", "restrict"]
 

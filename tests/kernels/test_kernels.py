@@ -44,7 +44,7 @@ def weigh(dots, temperature, bias, target):
 def test_a_scan_errs_no_more_than_plain_float32(target, n, d, seed, scale):
     rows, query = normal((n, d), seed, scale), normal(d, seed + 1)
     truth = reference.scan(rows, query)
-    bound = _native.rounding(d) * np.linalg.norm(rows.astype(float), axis=1) * np.linalg.norm(query.astype(float))
+    bound = _native.dot_error(d) * np.linalg.norm(rows.astype(float), axis=1) * np.linalg.norm(query.astype(float))
     assert (np.abs(scan(rows, query, target) - truth) <= bound).all()
 
 
@@ -203,7 +203,7 @@ def test_a_scan_of_16_bit_integers_errs_no_more_than_plain_float32(target, n, d,
     dots = np.full((b, n), np.nan, np.float32)
     _native.scan_int16(rows, queries, dots, target)
     for query, found in zip(queries, dots, strict=True):
-        bound = _native.rounding(d) * np.linalg.norm(rows.astype(float), axis=1) * np.linalg.norm(query.astype(float))
+        bound = _native.dot_error(d) * np.linalg.norm(rows.astype(float), axis=1) * np.linalg.norm(query.astype(float))
         assert (np.abs(found - reference.scan(rows, query)) <= bound).all()
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from vector_files import VECTORS, WORDS, text_bytes
 
 from softindex.errors import InputError, SoftindexError
-from softindex.readers.contents import Request
+from softindex.readers.tables import Request
 from softindex.readers.text import read_text
 from softindex.vectors import read
 

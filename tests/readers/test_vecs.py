@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from vector_files import VECTORS, bvecs_bytes, fvecs_bytes
 
 from softindex.errors import InputError, SoftindexError
-from softindex.readers.contents import Request
+from softindex.readers.tables import Request
 from softindex.readers.vecs import read_bvecs, read_fvecs
 from softindex.vectors import read
 

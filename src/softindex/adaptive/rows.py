@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.arguments import check_matrix_shape, check_vectors
 from softindex.blas import blas_threads
 from softindex.errors import InputError
 from softindex.kernels import double_dots, widen
-from softindex.readers import check_matrix_shape, read_file
+from softindex.readers import read_file
 from softindex.records import Doubles, Floats, Integers
-from softindex.vectors import check_vectors, read
+from softindex.vectors import read
 
 __all__ = ["Rows"]
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from softindex.adaptive.rows import Rows
 from softindex.kernels import padded, screen, screen_nibbles
+from softindex.outward import round_up
 from softindex.records import Doubles, Floats
-from softindex.rounding import round_up
 
 __all__ = ["Level", "Scores", "Screen", "check_stored", "encode"]
 

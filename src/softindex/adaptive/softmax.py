@@ -16,20 +16,20 @@ from softindex.adaptive.pulls import PulledRows, permute
 from softindex.adaptive.resolve import Bounds, Unresolved
 from softindex.adaptive.rows import Rows
 from softindex.adaptive.screen import Level, Scores, Screen, check_stored, encode
-from softindex.errors import CorruptIndexError, InputError, MethodError, show
-from softindex.kernels import hash_bytes
-from softindex.records import Doubles, Estimate, Integers, Stored
-from softindex.store import load as load_stored
-from softindex.store import save as save_stored
-from softindex.vectors import (
+from softindex.arguments import (
     check_count,
-    check_log_bias,
+    check_per_item,
     check_queries,
     check_seed,
     check_share,
     check_temperature,
     check_threads,
 )
+from softindex.errors import CorruptIndexError, InputError, MethodError, show
+from softindex.kernels import hash_bytes
+from softindex.records import Doubles, Estimate, Integers, Stored
+from softindex.store import load as load_stored
+from softindex.store import save as save_stored
 
 __all__ = ["GUARANTEES", "AdaptiveSoftmax", "SoftTopK"]
 
@@ -96,7 +96,7 @@ class AdaptiveSoftmax:
 
     def __init__(self, weights: Any, bias: Any = None, seed: int = 0) -> None:
         rows = Rows.checked(weights)
-        given = check_log_bias(bias, rows.n, name="bias", of="class")
+        given = check_per_item(bias, rows.n, name="bias", of="class")
         self._set(rows, np.zeros(rows.n, np.float32) if given is None else given, check_seed(seed), encode(rows))
 
     def _set(self, rows: Rows, bias: Any, seed: int, screen: Screen) -> None:

@@ -11,6 +11,7 @@ import typer
 
 import softindex
 from softindex import demo as demonstration
+from softindex.arguments import check_count, check_seed, check_threads
 from softindex.cli.drawing import read_queries
 from softindex.cli.options import AsJson, IndexPath, Threads, app
 from softindex.cli.printing import print_json, print_table
@@ -21,7 +22,6 @@ from softindex.evaluate.datasets import MADE, open_dataset
 from softindex.evaluate.output import check_output
 from softindex.evaluate.tables import check_place, machine, place
 from softindex.laws import TOLERANCE
-from softindex.vectors import check_count, check_seed, check_threads
 
 __all__: list[str] = []
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from softindex.arguments import check_count, check_queries, check_seed, check_temperature, check_threads
 from softindex.errors import InputError
 from softindex.evaluate.contestants import Contestant, choose, law_masses, memory
 from softindex.evaluate.distances import Distances, between, mean_interval, median_interval
@@ -20,12 +21,11 @@ from softindex.evaluate.tables import machine
 from softindex.evaluate.timing import take_turns
 from softindex.evaluate.truth import Truth, find_truth, log_sum_of
 from softindex.index import Index
-from softindex.kernels import rounding
+from softindex.kernels import dot_error
 from softindex.laws import CERTIFIED, LAWS, TOLERANCE, TOP_K, check_tolerance
 from softindex.progress import reporting
 from softindex.records import Doubles, Floats, Json, Report
 from softindex.restrictions import DEFAULT_K
-from softindex.vectors import check_count, check_queries, check_seed, check_temperature, check_threads
 
 __all__ = ["QUERIES", "TEMPERATURES", "Audit", "Measured", "Row", "run_audit"]
 
@@ -204,7 +204,7 @@ def _rounded(index: Index, queries: Floats, heat: float) -> float:
     longest = float(index._contents.moments.norm_max.max()) * float(
         np.sqrt((queries.astype(np.float64) ** 2).sum(axis=1).max())
     )
-    return float(f"{rounding(index.dim) * longest / heat:.1e}")
+    return float(f"{dot_error(index.dim) * longest / heat:.1e}")
 
 
 def _check_temperatures(temperatures: Any) -> list[float]:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.arguments import check_count, check_matrix_shape, check_seed
 from softindex.errors import InputError, show
 from softindex.evaluate.word_vectors import PACKAGE, VERSION, open_words
-from softindex.readers import check_matrix_shape
 from softindex.records import Floats, Ids
-from softindex.vectors import check_count, check_seed, read
+from softindex.vectors import read
 
 __all__ = ["MADE", "NAMES", "Dataset", "fill_synth", "glove", "open_dataset", "synth_balanced", "synth_unbalanced"]
 

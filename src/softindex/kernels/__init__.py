@@ -12,13 +12,13 @@ __all__ = [
     "NativeLaw",
     "NativeMixture",
     "NativeRestriction",
+    "dot_error",
     "double_dots",
     "hash_bytes",
     "hash_strings",
     "padded",
     "preferred_target",
     "pull",
-    "rounding",
     "screen",
     "screen_nibbles",
     "targets",
@@ -36,7 +36,7 @@ hash_strings = _native.hash_strings
 pull = _native.pull
 screen = _native.screen
 screen_nibbles = _native.screen_nibbles
-rounding = _native.rounding
+dot_error = _native.dot_error
 targets = _native.targets
 widen = _native.widen
 

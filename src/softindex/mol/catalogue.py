@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from softindex.arguments import check_count, check_ids, check_seed, check_temperature, check_threads
 from softindex.blas import blas_threads
 from softindex.errors import CorruptIndexError, InputError, MethodError, show
 from softindex.ids import IdMap, RowIds, id_map, id_map_from_arrays
@@ -20,7 +21,6 @@ from softindex.records import Doubles, Floats, Ids, Integers, Stored
 from softindex.restrictions import exclusions
 from softindex.store import load as load_stored
 from softindex.store import save as save_stored
-from softindex.vectors import check_count, check_ids, check_seed, check_temperature, check_threads
 
 __all__ = ["Catalogue", "LearnedDraws", "LearnedTopK", "build", "load"]
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.arguments import as_array
 from softindex.errors import InputError
 from softindex.mol.form import Form, ItemSide
 from softindex.records import Floats
-from softindex.vectors import as_array
 
 __all__ = ["check_components", "check_item_side"]
 

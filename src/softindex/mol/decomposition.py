@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from softindex.arguments import as_array, check_count
 from softindex.errors import InputError, show
 from softindex.records import Doubles
-from softindex.vectors import as_array, check_count
 
 __all__ = ["Decomposition", "decompose"]
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.arguments import as_array, check_count, check_temperature
 from softindex.errors import InputError
 from softindex.records import Floats, Json
-from softindex.vectors import as_array, check_count, check_temperature
 
 __all__ = ["Form", "Gate", "ItemSide", "LearnedSimilarity", "QueryWeights", "form_arrays", "form_from_arrays"]
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from softindex.arguments import check_count
 from softindex.errors import InputError
-from softindex.vectors import check_count
 
 __all__ = ["ComponentPooling"]
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.arguments import as_array, check_queries
 from softindex.errors import InputError
 from softindex.mol.components import check_components
 from softindex.mol.form import Form, QueryWeights
 from softindex.records import Floats
-from softindex.vectors import as_array, check_queries
 
 __all__ = ["QuerySide", "encode"]
 

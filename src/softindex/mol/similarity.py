@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from softindex.arguments import check_count, check_temperature
 from softindex.errors import InputError, show
 from softindex.mol.form import Form, Gate, ItemSide, QueryWeights
-from softindex.vectors import check_count, check_temperature
 
 __all__ = ["DotProduct", "MaxSim", "MixtureOfLogits", "mutual_information_loss"]
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 from softindex.errors import InputError, SoftindexError
 from softindex.readers.arrays import read_npy, read_npz
-from softindex.readers.contents import Loaded, Request, check_matrix_shape
 from softindex.readers.hdf5 import read_hdf5
 from softindex.readers.parquet import read_parquet
 from softindex.readers.safetensors import read_safetensors
+from softindex.readers.tables import Loaded, Request
 from softindex.readers.text import read_text
 from softindex.readers.vecs import read_bvecs, read_fvecs
 
-__all__ = ["Loaded", "check_matrix_shape", "read_file"]
+__all__ = ["Loaded", "read_file"]
 
 NAMED: dict[str, Callable[[Request], Loaded]] = {
     ".npz": read_npz,

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
+from softindex.arguments import check_matrix_shape
 from softindex.errors import InputError
-from softindex.readers.contents import Entry, Loaded, Request, check_matrix_shape, choose
+from softindex.readers.tables import Entry, Loaded, Request, choose
 
 
 class Header(NamedTuple):

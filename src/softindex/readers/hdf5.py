@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from softindex.arguments import check_matrix_shape
 from softindex.errors import InputError
-from softindex.readers.contents import (
+from softindex.readers.tables import (
     BLOCK_VALUES,
     Entry,
     Loaded,
     Request,
-    check_matrix_shape,
     choose,
     need,
 )

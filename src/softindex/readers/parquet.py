@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.arguments import check_matrix_shape
 from softindex.errors import InputError
-from softindex.readers.contents import Entry, Loaded, Request, check_matrix_shape, choose, need
+from softindex.readers.tables import Entry, Loaded, Request, choose, need
 
 BATCH_ROWS = 8192
 ID_COLUMNS = ("id", "ids")

@@ -11,8 +11,9 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.arguments import check_matrix_shape
 from softindex.errors import InputError
-from softindex.readers.contents import BLOCK_VALUES, Entry, Loaded, Request, check_matrix_shape, choose
+from softindex.readers.tables import BLOCK_VALUES, Entry, Loaded, Request, choose
 
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softindex.errors import InputError
-from softindex.readers.contents import BLOCK_VALUES, Loaded, Request
+from softindex.readers.tables import BLOCK_VALUES, Loaded, Request
 
 LINE_END = b" \r\n"
 """Only these end a line: words may hold other blanks, such as the no-break space."""

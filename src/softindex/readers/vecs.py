@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from softindex.errors import InputError
-from softindex.readers.contents import BLOCK_VALUES, Loaded, Request
+from softindex.readers.tables import BLOCK_VALUES, Loaded, Request
 
 WORD = 4
 """Bytes of the dimension before each row."""

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from softindex.arguments import check_count, check_seed, check_share
 from softindex.errors import InputError
 from softindex.train.contract import Given, Sampler, Tables, check_dim, check_number
 from softindex.train.drawing import draw, log_shares
-from softindex.vectors import check_count, check_seed, check_share
 
 __all__ = ["LSHSampler", "SphereSampler"]
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
+from softindex.arguments import check_count
 from softindex.errors import InputError, SoftindexError, show
-from softindex.vectors import check_count
 
 __all__ = [
     "Given",

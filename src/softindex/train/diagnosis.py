@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from softindex.arguments import check_count
 from softindex.errors import InputError
 from softindex.train.contract import Negatives, Sampler, check_dim, check_items, check_range, check_rows, check_vector
 from softindex.train.drawing import draw
 from softindex.train.loss import sampled_cross_entropy
-from softindex.vectors import check_count
 
 __all__ = ["Diagnosis", "diagnose"]
 

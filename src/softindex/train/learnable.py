@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from softindex.arguments import check_count
 from softindex.errors import InputError, MethodError
 from softindex.train.codebooks import Codebooks, fit_codebooks, query_metric
 from softindex.train.contract import Given, Tables, check_dim, check_rows, check_vector, weight_of
 from softindex.train.midx import MIDXSampler
 from softindex.train.multi_index import CodewordLaw
-from softindex.vectors import check_count
 
 __all__ = ["CodebookLoss", "LearnableMIDXSampler"]
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from softindex.arguments import check_count, check_flag
 from softindex.errors import InputError, MethodError, show
 from softindex.train.contract import Negatives, Sampler, check_range, weight_of
-from softindex.vectors import check_count, check_flag
 
 __all__ = ["FORMS", "SampledSoftmaxLoss", "sampled_cross_entropy"]
 

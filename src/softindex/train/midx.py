@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from softindex.arguments import check_count, check_seed, check_threads
 from softindex.errors import MethodError
 from softindex.train.calibration import calibrate
 from softindex.train.codebooks import QUANTIZERS, Codebooks, fit_codebooks, query_metric
 from softindex.train.contract import Given, Sampler, Tables, check_dim, check_number
 from softindex.train.drawing import cumulate, find, log_shares
 from softindex.train.multi_index import BucketSoftmax, CodewordLaw, ThreeSteps, invert, weigh
-from softindex.vectors import check_count, check_seed, check_threads
 
 __all__ = ["RESIDUALS", "MIDXSampler"]
 

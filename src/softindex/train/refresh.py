@@ -11,9 +11,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from softindex.arguments import check_count, check_flag, check_share
 from softindex.errors import InputError
 from softindex.train.contract import Sampler, Tables, weight_of
-from softindex.vectors import check_count, check_flag, check_share
 
 __all__ = ["Refresher"]
 

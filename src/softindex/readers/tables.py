@@ -74,14 +74,6 @@ def _listing(entries: Mapping[str, Entry]) -> str:
     return ", ".join(shown) or "no arrays at all"
 
 
-def check_matrix_shape(shape: tuple[int, ...], what: str) -> None:
-    """Refuse a shape that is not (n, d) with n >= 1 and d >= 1."""
-    if len(shape) != 2:
-        raise InputError(f"{what} have shape {shape}; expected two axes (n, d), one row per item.")
-    if 0 in shape:
-        raise InputError(f"{what} have shape {shape}; expected at least one row and one dimension.")
-
-
 def need(package: str, path: str) -> Any:
     """Import an optional package, or say how to install it."""
     try:
