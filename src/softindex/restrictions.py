@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from softindex.arguments import check_count, check_flag, check_share
-from softindex.errors import InputError
+from softindex.errors import InputError, UnknownIdError
 from softindex.ids import IdMap
 from softindex.kernels import NativeRestriction
 from softindex.laws import TOP_K
@@ -74,18 +74,22 @@ def restrict(
     return Restriction(NativeRestriction(offsets, excluded, kept, share, best, probes), kept, possible, empty)
 
 
-def exclusions(ids: IdMap, exclude: Any, b: int, name: str = "exclude") -> tuple[Integers, Integers]:
+def exclusions(
+    ids: IdMap, exclude: Any, b: int, name: str = "exclude", *, unknown: str = "error"
+) -> tuple[Integers, Integers]:
     """Offsets (rows + 1,) and positions, increasing in each row: one row for all queries, or one for each.
 
-    name: what the caller calls the ids.
+    name: the caller's word for the ids.  unknown: "ignore" drops ids that the map does not hold.
     """
     rows = _rows(exclude, b, name)
     if len(rows) == 1:
-        found = [np.unique(_find(ids, rows[0], name))]
+        found = [np.unique(_find(ids, rows[0], name, unknown))]
     else:
         # One search for all rows: each would cost more than the draws.
         ends = np.cumsum([len(row) for row in rows])
-        found = [np.unique(part) for part in np.split(_find(ids, _join(rows), name), ends[:-1])]
+        found = [np.unique(part) for part in np.split(_find(ids, _join(rows), name, unknown), ends[:-1])]
+    if unknown == "ignore":
+        found = [part[part >= 0] for part in found]
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in found])]).astype(np.int64)
     return offsets, np.ascontiguousarray(np.concatenate(found), np.int64)
 
@@ -98,13 +102,26 @@ def _join(rows: list[Any]) -> Any:
     return [identity for row in held for identity in row]
 
 
-def _find(ids: IdMap, wanted: Any, name: str) -> Integers:
+def _find(ids: IdMap, wanted: Any, name: str, unknown: str) -> Integers:
     if len(wanted) == 0:
         return np.empty(0, np.int64)
-    found = ids.find(wanted)
+    try:
+        found = ids.find(wanted)
+    except UnknownIdError:
+        if unknown == "error":
+            raise
+        found = np.array([_find_one(ids, identity) for identity in wanted], np.int64)
     if found.ndim != 1:
         raise InputError(f"{name} is nested too deeply; pass ids for all queries alike, or one sequence per query.")
     return found
+
+
+def _find_one(ids: IdMap, identity: Any) -> int:
+    """Position of one id, -1 where the map does not hold it."""
+    try:
+        return int(ids.find([identity])[0])
+    except UnknownIdError:
+        return -1
 
 
 def _rows(exclude: Any, b: int, name: str) -> list[Any]:

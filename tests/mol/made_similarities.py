@@ -1,12 +1,15 @@
 """Made-up similarities of every kind, without torch."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from softindex.mol import Form, Gate, ItemSide, QueryWeights
+from softindex.mol import Gate, ItemSide, QueryWeights, SimilaritySpec
+from softindex.mol.index import KIND, from_stored
 from softindex.mol.queries import encode
 from softindex.mol.reference import scores
+from softindex.records import Estimate
+from softindex.store import load as load_stored
 
 KINDS = ("mixture", "logits", "largest")
 WIDTH = 6
@@ -21,11 +24,11 @@ def unit(values):
 class Given:
     """A similarity whose items come as components and gates; an item is named by its row."""
 
-    known: Form
+    known: SimilaritySpec
     components: np.ndarray
     gates: np.ndarray | None = None
 
-    def form(self):
+    def spec(self):
         return self.known
 
     def item_side(self, rows):
@@ -59,16 +62,41 @@ def similarity(kind="mixture", n=200, parts=(3, 2), d=5, temperature=0.1, scale=
         query_gate = layers(rng, WIDTH, 4, pairs, 2.0)
         weights = QueryWeights(*hidden_layer, *out, *query_gate, table)
         gates = rng.standard_normal((n, pairs)).astype(np.float32)
-    return Given(Form(*parts, d, temperature, True, w, weights, gates is not None), components, gates)
+    return Given(SimilaritySpec(*parts, d, temperature, True, w, weights, gates is not None), components, gates)
 
 
 def queries_of(given, b=6, seed=1):
-    form, rng = given.known, np.random.default_rng(seed)
-    if form.query is not None:
+    spec, rng = given.known, np.random.default_rng(seed)
+    if spec.query is not None:
         return rng.standard_normal((b, WIDTH)).astype(np.float32)
-    return unit(rng.standard_normal((b, form.query_components, form.component_dim)))
+    return unit(rng.standard_normal((b, spec.query_components, spec.component_dim)))
 
 
 def truth(given, queries, users=None):
     side = encode(given.known, queries, users)
     return scores(given.known, side.components, given.components, side.gates, given.gates)
+
+
+def load(path, mmap=True):
+    """A saved index, as `softindex.load` opens it."""
+    return from_stored(load_stored(path, mmap=mmap, kind=KIND))
+
+
+def values_of(record, row=slice(None)):
+    """The fields of a result by name; row: of one query."""
+    found = {}
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if isinstance(value, Estimate):
+            found |= {f"{field.name}.{name}": part for name, part in values_of(value, row).items()}
+        elif value is not None:
+            found[field.name] = value[row] if isinstance(value, np.ndarray) else value
+    return found
+
+
+def assert_same(record, other, row=slice(None)):
+    """Two results are equal in every field; row: the first result's row that the second one is."""
+    values, others = values_of(record, row), values_of(other)
+    assert values.keys() == others.keys()
+    for name, value in values.items():
+        np.testing.assert_array_equal(value, others[name], err_msg=name)

@@ -5,9 +5,9 @@ import pytest
 from made_similarities import gate, unit
 
 from softindex.kernels import NativeMixture, targets
-from softindex.mol import Form
+from softindex.mol import SimilaritySpec
 from softindex.mol.reference import logits, scores
-from softindex.mol.rounding import DOUBLE, SINGLE, Sizes, bound_errors, hidden_sizes, pair_products
+from softindex.mol.score_errors import DOUBLE, SINGLE, Sizes, bound_errors, hidden_sizes, pair_products
 
 SHAPES = [
     (1, 1, 1, 1, 1),
@@ -24,38 +24,40 @@ def made(shape, *, gated=True, crossed=True, scale=1.0, seed=0):
     parts_q, parts_x, d, hidden, n = shape
     rng = np.random.default_rng(seed)
     pairs = parts_q * parts_x
-    form = Form(parts_q, parts_x, d, 0.05, True, gate(rng, pairs, hidden, scale) if gated else None, None, crossed)
+    spec = SimilaritySpec(
+        parts_q, parts_x, d, 0.05, True, gate(rng, pairs, hidden, scale) if gated else None, None, crossed
+    )
     items, queries = unit(rng.standard_normal((n, parts_x, d))), unit(rng.standard_normal((5, parts_q, d)))
     item_gates = rng.standard_normal((n, pairs)).astype(np.float32) if crossed else None
     query_gates = rng.standard_normal((5, pairs)).astype(np.float32) if crossed else None
-    return form, items, queries, item_gates, query_gates
+    return spec, items, queries, item_gates, query_gates
 
 
-def compiled(form, items, item_gates, target):
-    w = form.gate
+def compiled(spec, items, item_gates, target):
+    w = spec.gate
     weights = (None,) * 4 if w is None else (w.first, w.first_bias, w.second, w.second_bias)
     averages = np.ascontiguousarray(items.mean(axis=1))
-    return NativeMixture(items, item_gates, averages, form.query_components, *weights, target)
+    return NativeMixture(items, item_gates, averages, spec.query_components, *weights, target)
 
 
-def scaled(form, queries):
-    return (queries / np.float64(form.temperature)).astype(np.float32)
+def scaled(spec, queries):
+    return (queries / np.float64(spec.temperature)).astype(np.float32)
 
 
 def everything(b, n):
     return np.arange(b + 1) * n, np.tile(np.arange(n), b)
 
 
-def bounds(form, queries, items, query_gates, item_gates, unit_):
+def bounds(spec, queries, items, query_gates, item_gates, unit_):
     lengths = np.linalg.norm(items.astype(np.float64), axis=2).max(axis=0)
     sizes = Sizes(
         np.linalg.norm(queries.astype(np.float64), axis=2),
         lengths,
         None if query_gates is None else np.abs(query_gates).astype(np.float64),
         None if item_gates is None else np.abs(item_gates).max(axis=0).astype(np.float64),
-        hidden_sizes(form, pair_products(form), queries.astype(np.float64), lengths),
+        hidden_sizes(spec, pair_products(spec), queries.astype(np.float64), lengths),
     )
-    return bound_errors(form, sizes, unit_)
+    return bound_errors(spec, sizes, unit_)
 
 
 @pytest.mark.parametrize("target", targets())
@@ -63,29 +65,29 @@ def bounds(form, queries, items, query_gates, item_gates, unit_):
 @pytest.mark.parametrize(("gated", "crossed"), [(True, True), (True, False), (False, False)])
 @pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
 def test_scores_are_those_of_the_reference_within_the_stated_error(target, shape, gated, crossed, scale):
-    form, items, queries, item_gates, query_gates = made(shape, gated=gated, crossed=crossed, scale=scale)
-    native, n = compiled(form, items, item_gates, target), len(items)
-    true = scores(form, queries, items, query_gates, item_gates)
+    spec, items, queries, item_gates, query_gates = made(shape, gated=gated, crossed=crossed, scale=scale)
+    native, n = compiled(spec, items, item_gates, target), len(items)
+    true = scores(spec, queries, items, query_gates, item_gates)
     found = np.empty(5 * n, np.float32)
-    native.score_listed(scaled(form, queries), query_gates, *everything(5, n), 2, found)
-    error = bounds(form, queries, items, query_gates, item_gates, SINGLE).score
+    native.score_listed(scaled(spec, queries), query_gates, *everything(5, n), 2, found)
+    error = bounds(spec, queries, items, query_gates, item_gates, SINGLE).score
     assert (np.abs(found.reshape(5, n) - true) <= error[:, None]).all()
     precise = np.empty(5 * n)
     wide = None if query_gates is None else query_gates.astype(np.float64)
-    native.score_precisely(queries / np.float64(form.temperature), wide, *everything(5, n), 2, precise)
-    error = bounds(form, queries, items, query_gates, item_gates, DOUBLE).score
+    native.score_precisely(queries / np.float64(spec.temperature), wide, *everything(5, n), 2, precise)
+    error = bounds(spec, queries, items, query_gates, item_gates, DOUBLE).score
     assert (np.abs(precise.reshape(5, n) - true) <= 2 * error[:, None] + 1e-13).all()
 
 
 @pytest.mark.parametrize("target", targets())
 def test_scores_are_as_good_as_a_plain_float32_computation(target):
-    form, items, queries, item_gates, query_gates = made((8, 4, 32, 128, 300))
-    native = compiled(form, items, item_gates, target)
-    true = scores(form, queries, items, query_gates, item_gates)
+    spec, items, queries, item_gates, query_gates = made((8, 4, 32, 128, 300))
+    native = compiled(spec, items, item_gates, target)
+    true = scores(spec, queries, items, query_gates, item_gates)
     found = np.empty(5 * 300, np.float32)
-    native.score_listed(scaled(form, queries), query_gates, *everything(5, 300), 1, found)
-    w = form.gate
-    plain = np.einsum("bpd,nrd->bnpr", scaled(form, queries), items).reshape(5, 300, 32)
+    native.score_listed(scaled(spec, queries), query_gates, *everything(5, 300), 1, found)
+    w = spec.gate
+    plain = np.einsum("bpd,nrd->bnpr", scaled(spec, queries), items).reshape(5, 300, 32)
 
     def silu(x):
         return x / (1 + np.exp(-x))
@@ -99,17 +101,17 @@ def test_scores_are_as_good_as_a_plain_float32_computation(target):
 
 @pytest.mark.parametrize("target", targets())
 def test_a_score_does_not_depend_on_the_place_the_neighbours_or_the_threads(target):
-    form, items, queries, item_gates, query_gates = made((8, 4, 32, 128, 300))
-    native = compiled(form, items, item_gates, target)
+    spec, items, queries, item_gates, query_gates = made((8, 4, 32, 128, 300))
+    native = compiled(spec, items, item_gates, target)
     all_scores = np.empty(5 * 300, np.float32)
-    native.score_listed(scaled(form, queries), query_gates, *everything(5, 300), 1, all_scores)
+    native.score_listed(scaled(spec, queries), query_gates, *everything(5, 300), 1, all_scores)
     order = np.random.default_rng(0).permutation(300)[:77]
     for threads in (1, 3):
         some = np.empty(5 * 77, np.float32)
-        native.score_listed(scaled(form, queries), query_gates, np.arange(6) * 77, np.tile(order, 5), threads, some)
+        native.score_listed(scaled(spec, queries), query_gates, np.arange(6) * 77, np.tile(order, 5), threads, some)
         np.testing.assert_array_equal(some.reshape(5, 77), all_scores.reshape(5, 300)[:, order])
         positions, best = np.empty((5, 20), np.int64), np.empty((5, 20), np.float32)
-        native.best(scaled(form, queries), query_gates, *NONE, threads, positions, best)
+        native.best(scaled(spec, queries), query_gates, *NONE, threads, positions, best)
         expected = np.lexsort((np.tile(np.arange(300), (5, 1)), -all_scores.reshape(5, 300)))[:, :20]
         np.testing.assert_array_equal(positions, expected)
         np.testing.assert_array_equal(best, np.take_along_axis(all_scores.reshape(5, 300), expected, 1))
@@ -118,44 +120,44 @@ def test_a_score_does_not_depend_on_the_place_the_neighbours_or_the_threads(targ
 @pytest.mark.parametrize("target", targets())
 @pytest.mark.parametrize("shape", SHAPES)
 def test_largest_logits_and_the_best_of_each_pair_are_found(target, shape):
-    form, items, queries, item_gates, _ = made(shape)
+    spec, items, queries, item_gates, _ = made(shape)
     n = len(items)
-    native, keep = compiled(form, items, item_gates, target), min(7, n)
-    largest, listed = np.empty((5, n), np.float32), np.empty((5, form.pairs, keep), np.int64)
-    native.largest(scaled(form, queries), *NONE, 2, largest, listed)
-    true = logits(form, queries, items)
+    native, keep = compiled(spec, items, item_gates, target), min(7, n)
+    largest, listed = np.empty((5, n), np.float32), np.empty((5, spec.pairs, keep), np.int64)
+    native.largest(scaled(spec, queries), *NONE, 2, largest, listed)
+    true = logits(spec, queries, items)
     np.testing.assert_allclose(largest, true.max(axis=2), rtol=0, atol=2e-4)
     for q in range(5):
-        for p in range(form.pairs):
+        for p in range(spec.pairs):
             kept = np.sort(true[q, listed[q, p], p])
             np.testing.assert_allclose(kept, np.sort(true[q, :, p])[n - keep :], rtol=0, atol=2e-4)
 
 
 def test_ties_go_to_the_first_positions_and_excluded_items_are_not_seen():
-    form, items, queries, _, _ = made((3, 2, 5, 9, 1), crossed=False)
+    spec, items, queries, _, _ = made((3, 2, 5, 9, 1), crossed=False)
     items = np.ascontiguousarray(np.repeat(items, 500, axis=0))
-    native = compiled(form, items, None, "")
+    native = compiled(spec, items, None, "")
     positions, best = np.empty((5, 10), np.int64), np.empty((5, 10), np.float32)
     for threads in (1, 4):
-        native.best(scaled(form, queries), None, *NONE, threads, positions, best)
+        native.best(scaled(spec, queries), None, *NONE, threads, positions, best)
         np.testing.assert_array_equal(positions, np.tile(np.arange(10), (5, 1)))
-    native.best(scaled(form, queries), None, np.array([0, 2]), np.array([0, 3]), 2, positions, best)
+    native.best(scaled(spec, queries), None, np.array([0, 2]), np.array([0, 3]), 2, positions, best)
     np.testing.assert_array_equal(positions[0], [1, 2, 4, 5, 6, 7, 8, 9, 10, 11])
     native.best_average(queries[:, 0].copy(), np.array([0, 2]), np.array([0, 3]), 2, positions)
     np.testing.assert_array_equal(positions[0], [1, 2, 4, 5, 6, 7, 8, 9, 10, 11])
-    native.best(scaled(form, queries), None, np.array([0, 495]), np.arange(495), 2, positions, best)
+    native.best(scaled(spec, queries), None, np.array([0, 495]), np.arange(495), 2, positions, best)
     assert (positions[:, 5:] == -1).all()
 
 
 def test_shapes_that_do_not_fit_are_refused():
-    form, items, queries, item_gates, query_gates = made((3, 2, 5, 9, 30))
-    native = compiled(form, items, item_gates, "")
+    spec, items, queries, item_gates, query_gates = made((3, 2, 5, 9, 30))
+    native = compiled(spec, items, item_gates, "")
     positions, best = np.empty((5, 10), np.int64), np.empty((5, 10), np.float32)
     with pytest.raises(ValueError, match="gates"):
-        native.best(scaled(form, queries), None, *NONE, 1, positions, best)
+        native.best(scaled(spec, queries), None, *NONE, 1, positions, best)
     with pytest.raises(ValueError, match="fit"):
-        native.best(scaled(form, queries)[:, :2].copy(), query_gates, *NONE, 1, positions, best)
+        native.best(scaled(spec, queries)[:, :2].copy(), query_gates, *NONE, 1, positions, best)
     with pytest.raises(ValueError, match="no such item"):
         native.score_listed(
-            scaled(form, queries), query_gates, np.arange(6), np.full(5, 30), 1, np.empty(5, np.float32)
+            scaled(spec, queries), query_gates, np.arange(6), np.full(5, 30), 1, np.empty(5, np.float32)
         )

@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_similarities import KINDS, Given, gate, queries_of, similarity, truth, unit
+from made_similarities import KINDS, Given, assert_same, gate, queries_of, similarity, truth, unit, values_of
 
 import softindex
-from softindex.mol import METHODS, Form, ItemSide, build
+from softindex.mol import METHODS, Gate, ItemSide, SimilaritySpec, build
 from softindex.mol.reference import scores
+from softindex.records import TopK
 
 EXACT = ("exact", "brute-force", "two-pass")
 APPROXIMATE = ("per-embedding", "average", "combined")
@@ -51,8 +52,8 @@ def test_a_copy_at_the_end_hides_no_doubt_about_the_others():
 def test_exact_methods_find_the_k_best_and_prove_them(kind, method, k):
     model = similarity(kind)
     queries = queries_of(model)
-    catalogue = build(model, np.arange(200))
-    found, true = catalogue.top_k(queries, k, method=method), truth(model, queries)
+    index = build(model, np.arange(200))
+    found, true = index.top_k(queries, k, method=method), truth(model, queries)
     np.testing.assert_array_equal(found.ids, np.argsort(-true, axis=1, kind="stable")[:, :k])
     np.testing.assert_allclose(found.scores, np.take_along_axis(true, found.ids, 1), rtol=0, atol=1e-9)
     assert found.proven.all()
@@ -96,7 +97,7 @@ def peaked(n, seed):
     model = similarity("logits", n, (2, 2), 16, 0.05, 0.3, seed=seed)
     queries = queries_of(model, 4, seed)
     model.components *= np.float32(0.3)
-    model.known = Form(2, 2, 16, 0.05, False, model.known.gate, None, False)
+    model.known = SimilaritySpec(2, 2, 16, 0.05, False, model.known.gate, None, False)
     for q in range(4):
         rows = rng.choice(n, 5, replace=False)
         model.components[rows] = unit(queries[q].mean(axis=0) + 0.05 * rng.standard_normal((5, 2, 16)))
@@ -106,9 +107,9 @@ def peaked(n, seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_two_passes_leave_items_out_where_some_stand_out(seed):
     model, queries = peaked(5000, seed)
-    catalogue, true = build(model, np.arange(5000)), truth(model, queries)
+    index, true = build(model, np.arange(5000)), truth(model, queries)
     for method in ("two-pass", "exact"):
-        found = catalogue.top_k(queries, 3, method=method)
+        found = index.top_k(queries, 3, method=method)
         assert_proofs_hold(found, true, 3)
         assert found.proven.all()
         assert found.items_scored.min() < 2500
@@ -129,8 +130,8 @@ def adversary(seed):
     components = np.repeat(base, 300, axis=0)
     components[::3] = np.nextafter(components[::3], np.float32(2))
     components[::7] = np.nextafter(components[::7], np.float32(-2))
-    form = Form(2, 3, 8, 0.02, True, gate(rng, 6, 16, 5.0), None, False)
-    return Given(form, components, None)
+    spec = SimilaritySpec(2, 3, 8, 0.02, True, gate(rng, 6, 16, 5.0), None, False)
+    return Given(spec, components, None)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -162,31 +163,21 @@ def appendix():
     first_bias = np.array([-130.0, -138.0, -142.0, -150.0], np.float32)
     second = np.zeros((2, 4), np.float32)
     second[0] = [10.0, -10.0, -10.0, 10.0]
-    form = Form(1, 2, 2, 1.0, True, None, None, False)
-    weighed = Form(
-        1,
-        2,
-        2,
-        1.0,
-        True,
-        type(gate(np.random.default_rng(0), 2))(first, first_bias, second, np.zeros(2, np.float32)),
-        None,
-        False,
-    )
-    return Given(weighed, components, None), form
+    weights = Gate(first, first_bias, second, np.zeros(2, np.float32))
+    return Given(SimilaritySpec(1, 2, 2, 1.0, True, weights, None, False), components, None)
 
 
 def test_the_published_example():
-    model, _ = appendix()
+    model = appendix()
     query = np.array([[[1.0, 0.0]]], np.float32)
     np.testing.assert_allclose(truth(model, query)[0], [1.0, 0.4, 0.4, 0.7, 0.2], atol=1e-3)
-    catalogue = build(model, np.arange(5), ids=["a", "b", "c", "d", "e"])
+    index = build(model, np.arange(5), ids=["a", "b", "c", "d", "e"])
     for method in EXACT:
-        found = catalogue.top_k(query, 2, method=method)
+        found = index.top_k(query, 2, method=method)
         assert found.ids[0].tolist() == ["a", "d"]
         assert found.proven.all()
         assert found.gap[0] == 0
-    near = catalogue.top_k(query, 2, method="per-embedding", candidates=2)
+    near = index.top_k(query, 2, method="per-embedding", candidates=2)
     assert near.items_scored[0] == 3
     assert near.ids[0, 0] == "a"
     assert near.ids[0, 1] in ("b", "c")
@@ -198,25 +189,25 @@ def test_the_published_example():
 @pytest.mark.parametrize("method", APPROXIMATE)
 def test_all_items_as_candidates_are_exact_and_proven(method):
     model = similarity("logits")
-    queries, catalogue = queries_of(model), build(model, np.arange(200))
-    found = catalogue.top_k(queries, 10, method=method, candidates=200)
-    np.testing.assert_array_equal(found.ids, catalogue.top_k(queries, 10).ids)
+    queries, index = queries_of(model), build(model, np.arange(200))
+    found = index.top_k(queries, 10, method=method, candidates=200)
+    np.testing.assert_array_equal(found.ids, index.top_k(queries, 10).ids)
     assert found.proven.all()
     assert (found.gap == 0).all()
 
 
 @pytest.mark.parametrize("method", APPROXIMATE)
-def test_a_tolerance_is_reached_or_the_budget_is_spent(method):
+def test_a_requested_gap_is_reached_or_the_budget_is_spent(method):
     model = similarity("logits", 3000)
-    queries, catalogue = queries_of(model), build(model, np.arange(3000))
-    free = catalogue.top_k(queries, 5, method=method, tolerance=2.0)
+    queries, index = queries_of(model), build(model, np.arange(3000))
+    free = index.top_k(queries, 5, method=method, gap=2.0)
     assert (free.gap <= 2.0).all()
     assert_proofs_hold(free, truth(model, queries), 5)
-    bound = catalogue.top_k(queries, 5, method=method, tolerance=0.0, candidates=20)
+    bound = index.top_k(queries, 5, method=method, gap=0.0, candidates=20)
     assert_proofs_hold(bound, truth(model, queries), 5)
     assert bound.items_scored.max() <= 20 * (model.known.pairs + 1)
-    exact = catalogue.top_k(queries, 5, method=method, tolerance=0.0)
-    np.testing.assert_array_equal(exact.ids, catalogue.top_k(queries, 5).ids)
+    exact = index.top_k(queries, 5, method=method, gap=0.0)
+    np.testing.assert_array_equal(exact.ids, index.top_k(queries, 5).ids)
 
 
 def test_the_average_is_exact_where_all_weights_are_equal():
@@ -225,28 +216,28 @@ def test_the_average_is_exact_where_all_weights_are_equal():
         name: np.zeros_like(getattr(model.known.gate, name))
         for name in ("first", "first_bias", "second", "second_bias")
     }
-    model.known = Form(3, 2, 5, 0.1, True, type(model.known.gate)(**zero), None, False)
-    queries, catalogue = queries_of(model), build(model, np.arange(500))
-    near = catalogue.top_k(queries, 10, method="average", candidates=10)
-    np.testing.assert_array_equal(near.ids, catalogue.top_k(queries, 10).ids)
+    model.known = SimilaritySpec(3, 2, 5, 0.1, True, type(model.known.gate)(**zero), None, False)
+    queries, index = queries_of(model), build(model, np.arange(500))
+    near = index.top_k(queries, 10, method="average", candidates=10)
+    np.testing.assert_array_equal(near.ids, index.top_k(queries, 10).ids)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_excluded_items_are_never_returned(method):
     model = similarity("logits")
-    queries, catalogue, true = queries_of(model), build(model, np.arange(200)), None
+    queries, index = queries_of(model), build(model, np.arange(200))
     true = truth(model, queries)
     options = {} if method in EXACT else {"candidates": 50}
     shared = np.argsort(-true[0])[:20]
-    found = catalogue.top_k(queries, 10, method=method, exclude=shared, **options)
+    found = index.top_k(queries, 10, method=method, exclude=shared, **options)
     assert not np.isin(found.ids, shared).any()
     assert_proofs_hold(found, true, 10, shared)
     own = [np.argsort(-row)[:30] for row in true]
-    found = catalogue.top_k(queries, 10, method=method, exclude=own, **options)
+    found = index.top_k(queries, 10, method=method, exclude=own, **options)
     for q, out in enumerate(own):
         assert not np.isin(found.ids[q], out).any()
-        assert_proofs_hold(type(found)(*(part[q : q + 1] for part in found)), true[q : q + 1], 10, out)
-    rest = catalogue.top_k(
+        assert_proofs_hold(TopK(**values_of(found, slice(q, q + 1))), true[q : q + 1], 10, out)
+    rest = index.top_k(
         queries, 5, method=method, exclude=np.arange(5, 200), **({} if method in EXACT else {"candidates": 5})
     )
     assert (np.sort(rest.ids, axis=1) == np.arange(5)).all()
@@ -256,62 +247,61 @@ def test_excluded_items_are_never_returned(method):
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_query_and_the_number_of_threads_change_nothing(kind):
     model = similarity(kind, 700)
-    queries, catalogue = queries_of(model, 70), build(model, np.arange(700))
+    queries, index = queries_of(model, 70), build(model, np.arange(700))
     for method in METHODS:
-        together = catalogue.top_k(queries, 8, method=method, threads=2)
-        alone = catalogue.top_k(queries[3], 8, method=method, threads=1)
-        for whole, one in zip(together, alone, strict=True):
-            np.testing.assert_array_equal(whole[3], one)
+        together = index.top_k(queries, 8, method=method, threads=2)
+        alone = index.top_k(queries[3], 8, method=method, threads=1)
+        assert_same(together, alone, row=3)
 
 
 def test_candidates_of_the_callers_own_are_ranked():
     model = similarity("logits")
-    queries, catalogue = queries_of(model), build(model, np.arange(200))
+    queries, index = queries_of(model), build(model, np.arange(200))
     true = truth(model, queries)
     some = np.random.default_rng(0).choice(200, 40, replace=False)
-    found = catalogue.rank(queries, some, 5)
+    found = index.rank(queries, some, 5)
     np.testing.assert_array_equal(found.ids, some[np.argsort(-true[:, some], axis=1)[:, :5]])
     assert_proofs_hold(found, true, 5)
-    summed = catalogue.average_queries(queries)
-    own = np.argsort(-(summed @ catalogue.averages.T), axis=1)[:, :40]
-    same = catalogue.top_k(queries, 5, method="average", candidates=40)
-    np.testing.assert_array_equal(catalogue.rank(queries, own, 5).ids, same.ids)
+    summed = index.average_queries(queries)
+    own = np.argsort(-(summed @ index.averages.T), axis=1)[:, :40]
+    same = index.top_k(queries, 5, method="average", candidates=40)
+    np.testing.assert_array_equal(index.rank(queries, own, 5).ids, same.ids)
 
 
 @pytest.mark.parametrize("first_stage", ["softindex", "faiss"])
 def test_the_first_stage_may_run_on_an_index_of_your_own(first_stage):
     model = similarity("mixture", 2000)
-    queries, catalogue = queries_of(model), build(model, np.arange(2000), ids=np.arange(2000) + 5000)
-    asked = catalogue.average_queries(queries)
+    queries, index = queries_of(model), build(model, np.arange(2000), ids=np.arange(2000) + 5000)
+    summed_queries = index.average_queries(queries)
     if first_stage == "softindex":
-        near = softindex.build(catalogue.averages, ids=catalogue.ids).top_k(asked, 300).ids
+        near = softindex.build(index.averages, ids=index.ids).top_k(summed_queries, 300).ids
     else:
-        index = faiss.IndexFlatIP(catalogue.averages.shape[1])
-        index.add(catalogue.averages)
-        near = catalogue.ids[index.search(asked, 300)[1]]
-    found, own = catalogue.rank(queries, near, 10), catalogue.top_k(queries, 10, method="average", candidates=300)
+        flat = faiss.IndexFlatIP(index.averages.shape[1])
+        flat.add(index.averages)
+        near = index.ids[flat.search(summed_queries, 300)[1]]
+    found, own = index.rank(queries, near, 10), index.top_k(queries, 10, method="average", candidates=300)
     np.testing.assert_array_equal(found.ids, own.ids)
 
 
 def test_components_of_an_item_side_are_scored_like_the_reference_with_gates():
     rng = np.random.default_rng(0)
-    form = Form(2, 2, 4, 0.1, True, gate(rng, 4), None, False)
+    spec = SimilaritySpec(2, 2, 4, 0.1, True, gate(rng, 4), None, False)
     side = ItemSide(unit(rng.standard_normal((30, 2, 4))), None)
-    model = Given(form, side.components, None)
+    model = Given(spec, side.components, None)
     queries = queries_of(model)
     found = build(model, np.arange(30)).top_k(queries, 30)
     np.testing.assert_allclose(
-        found.scores, np.take_along_axis(scores(form, queries, side.components), found.ids, 1), atol=1e-9
+        found.scores, np.take_along_axis(scores(spec, queries, side.components), found.ids, 1), atol=1e-9
     )
 
 
 def test_one_pair_of_components_is_searched_exactly_by_every_method():
     made = similarity("largest", n=120, parts=(1, 1))
     queries = queries_of(made)
-    catalogue = build(made, np.arange(120))
-    best = catalogue.top_k(queries, 7)
+    index = build(made, np.arange(120))
+    best = index.top_k(queries, 7)
     for method in ("per-embedding", "average", "combined"):
-        found = catalogue.top_k(queries, 7, method=method, candidates=9)
+        found = index.top_k(queries, 7, method=method, candidates=9)
         assert found.proven.all()
         assert (found.gap == 0).all()
         assert (found.ids == best.ids).all()
@@ -322,9 +312,9 @@ def test_no_more_items_are_scored_than_there_are(spread):
     # Small spread: nothing can be left out; large: a few items are far above the rest.
     made = similarity("logits", n=6000, parts=(2, 2), temperature=1.0 / spread)
     queries = queries_of(made, b=9)
-    catalogue = build(made, np.arange(6000))
+    index = build(made, np.arange(6000))
     for method in ("two-pass", "exact", "brute-force"):
-        found = catalogue.top_k(queries, 5, method=method, exclude=[3, 4])
+        found = index.top_k(queries, 5, method=method, exclude=[3, 4])
         assert (found.items_scored <= 5998).all()
         assert (found.items_scored >= 5).all()
 
@@ -347,15 +337,15 @@ def test_candidates_by_the_average_are_the_best_wherever_they_stand(where, copie
     noise = 0.05 * rng.standard_normal((len(chosen), 2, 6))
     made.components[chosen] = unit(near + np.repeat(noise[::copies], copies, axis=0)[: len(chosen)])
     queries = queries_of(made, b=3)
-    catalogue = build(made, np.arange(n))
-    found = catalogue.top_k(queries, 5, method="average", candidates=64)
-    asked = catalogue.average_queries(queries).astype(np.float64)
-    products = asked @ catalogue.averages.astype(np.float64).T
+    index = build(made, np.arange(n))
+    found = index.top_k(queries, 5, method="average", candidates=64)
+    summed_queries = index.average_queries(queries).astype(np.float64)
+    products = summed_queries @ index.averages.astype(np.float64).T
     for row in range(3):
         order = np.argsort(-products[row], kind="stable")
         floor = products[row, order[63]]
         assert (products[row, found.ids[row]] >= floor - 1e-5).all()
-        best = catalogue.rank(queries[row], order[:64], 5)
+        best = index.rank(queries[row], order[:64], 5)
         np.testing.assert_allclose(found.scores[row], best.scores, atol=1e-4)
 
 
@@ -363,7 +353,7 @@ def test_what_float64_cannot_tell_apart_is_not_proven():
     """Item 3 is better than item 0 by 5e-11, which is lost in the product: no method may call item 0 proven."""
     components = np.zeros((4, 1, 3), np.float32)
     components[3, 0], components[1, 0, 0], components[2, 0, 0] = [1e6, 5e-11, -1e6], -1, -2
-    made = Given(Form(1, 1, 3, 1.0, False, None, None, False), components)
+    made = Given(SimilaritySpec(1, 1, 3, 1.0, False, None, None, False), components)
     for method in METHODS:
         found = build(made, np.arange(4)).top_k(np.ones(3, np.float32), 1, method=method)
         assert found.ids[0] == 3 or (not found.proven.any() and found.gap >= 5e-11)

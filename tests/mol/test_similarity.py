@@ -1,9 +1,11 @@
-"""The torch modules: the published formula, and a catalogue that scores as they do."""
+"""The torch modules: the published formula, and an index that scores as they do."""
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from made_similarities import load  # noqa: E402
 
 from softindex.errors import InputError  # noqa: E402
 from softindex.mol import (  # noqa: E402
@@ -12,7 +14,6 @@ from softindex.mol import (  # noqa: E402
     MaxSim,
     MixtureOfLogits,
     build,
-    load,
     mutual_information_loss,
 )
 from softindex.mol.queries import encode  # noqa: E402
@@ -32,7 +33,7 @@ def inputs(b=5, m=40, users=False):
 
 
 @pytest.mark.parametrize("options", [{}, {"gates": "logits"}, {"users": 6}, {"query_components": 1}])
-def test_a_catalogue_scores_as_the_module_does(tmp_path, options):
+def test_an_index_scores_as_the_module_does(tmp_path, options):
     model = mixture(**options).eval()
     queries, items, users = inputs(users="users" in options)
     with torch.no_grad():
@@ -46,11 +47,11 @@ def test_a_catalogue_scores_as_the_module_does(tmp_path, options):
 def test_the_module_in_double_is_the_reference():
     model = mixture().eval()
     queries, items, _ = inputs()
-    form, side = model.form(), model.item_side(items)
-    encoded = encode(form, queries.numpy())
+    spec, side = model.spec(), model.item_side(items)
+    encoded = encode(spec, queries.numpy())
     with torch.no_grad():
         expected = model.double()(queries.double(), items.double()).numpy()
-    made = scores(form, encoded.components, side.components, encoded.gates, side.gates)
+    made = scores(spec, encoded.components, side.components, encoded.gates, side.gates)
     np.testing.assert_allclose(made, expected, atol=2e-5)
 
 
@@ -122,7 +123,7 @@ def test_training_lowers_the_loss():
 
 
 @pytest.mark.parametrize("normalised", [False, True])
-def test_dot_products_come_through_the_same_door(normalised):
+def test_dot_products_are_searched_like_mixtures(normalised):
     model = DotProduct(6, temperature=0.5, normalised=normalised)
     queries, items = torch.randn(4, 6), torch.randn(30, 6)
     given = torch.nn.functional.normalize(queries, dim=-1) if normalised else queries
@@ -132,7 +133,7 @@ def test_dot_products_come_through_the_same_door(normalised):
     torch.testing.assert_close(model(queries, items.expand(4, -1, -1)), model(queries, items))
 
 
-def test_max_sim_comes_through_the_same_door():
+def test_max_sim_is_searched_like_a_mixture():
     model = MaxSim(3, 5, 6, temperature=0.5)
     queries, items = torch.nn.functional.normalize(torch.randn(4, 3, 6), dim=-1), torch.randn(30, 5, 6)
     expected = model(queries, items).double().numpy()
@@ -160,7 +161,7 @@ def test_pooling_gives_components_of_length_one_that_padding_does_not_change():
     assert all(weight.grad is not None for weight in (*pooling.mixer.parameters(), *pooling.project.parameters()))
 
 
-def test_components_of_a_text_come_through_a_mixture_without_dimensions(tmp_path):
+def test_a_mixture_without_dimensions_takes_components_of_a_text(tmp_path):
     torch.manual_seed(0)
     pooling = ComponentPooling(12, 3, 8)
     with torch.no_grad():
@@ -179,7 +180,7 @@ def test_components_of_a_text_come_through_a_mixture_without_dimensions(tmp_path
         mixture(dims=(None, 12))
     with pytest.raises(InputError, match="leave users out"):
         mixture(dims=(None, 12), gates="logits", users=4)
-    with pytest.raises(InputError, match="the mask that prepend gave"):
+    with pytest.raises(InputError, match="mask that prepend returned"):
         pooling(torch.randn(2, 8, 12), torch.ones(2, 5))
 
 

@@ -1,16 +1,17 @@
-"""Retrieval with learned similarities: a mixture of logits, its exact and approximate top-k with proofs, and draws.
+"""Retrieval with learned similarities: a mixture of logits, proven and approximate top-k search, and sampling.
 
-The modules that train need torch, and are loaded when they are first asked for; a catalogue does without.
+Training needs torch; those names load it on first use.  A `MixtureIndex` does not need it.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from softindex.errors import MissingDependencyError
-from softindex.mol.catalogue import Catalogue, LearnedDraws, LearnedTopK, build, load
 from softindex.mol.decomposition import Decomposition, decompose
-from softindex.mol.form import Form, Gate, ItemSide, LearnedSimilarity, QueryWeights
+from softindex.mol.index import MixtureIndex, build
 from softindex.mol.retrieval import METHODS
+from softindex.mol.sampling import SAMPLE_METHODS
+from softindex.mol.spec import Gate, ItemSide, LearnedSimilarity, QueryWeights, SimilaritySpec
 
 if TYPE_CHECKING:
     from softindex.mol.pooling import ComponentPooling
@@ -18,22 +19,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "METHODS",
-    "Catalogue",
+    "SAMPLE_METHODS",
     "ComponentPooling",
     "Decomposition",
     "DotProduct",
-    "Form",
     "Gate",
     "ItemSide",
-    "LearnedDraws",
     "LearnedSimilarity",
-    "LearnedTopK",
     "MaxSim",
+    "MixtureIndex",
     "MixtureOfLogits",
     "QueryWeights",
+    "SimilaritySpec",
     "build",
     "decompose",
-    "load",
     "mutual_information_loss",
 ]
 

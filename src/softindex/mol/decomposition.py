@@ -1,10 +1,11 @@
-"""Any matrix of similarities as a mixture of two matrices of low rank: why a mixture of logits can express anything."""
+"""Any similarity matrix as a mixture of two low-rank matrices: why a mixture of logits can express any similarity."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from softindex.arguments import as_array, check_count
 from softindex.errors import InputError, show
@@ -14,34 +15,44 @@ __all__ = ["Decomposition", "decompose"]
 
 
 class Decomposition(NamedTuple):
-    """weights * first + (1 - weights) * second, entry by entry, is the matrix."""
+    """A matrix as the entrywise mixture weights * first + (1 - weights) * second."""
 
     weights: Doubles
     """(n, m) from 0 to 1."""
     first: Doubles
-    """(n, m) of at most the asked rank."""
+    """(n, m) of at most the requested rank."""
     second: Doubles
-    """(n, m) of at most the asked rank."""
+    """(n, m) of at most the requested rank."""
 
     def matrix(self) -> Doubles:
         """(n, m) the mixture."""
         return np.asarray(self.weights * self.first + (1 - self.weights) * self.second)
 
 
-def decompose(matrix: Any, rank: int, epsilon: float | None = None) -> Decomposition:
-    """Return weights and two matrices of at most this rank whose mixture is within epsilon of matrix (n, m).
+def decompose(matrix: ArrayLike, rank: int, epsilon: float | None = None) -> Decomposition:
+    """Return weights and two low-rank matrices whose mixture is within epsilon of the matrix.
 
-    epsilon: of every entry; None: a billionth of the largest.  The weights are a full matrix: this shows that a gate
-    that sees enough lets few components express any similarities, and not how to store them in less.
+    The weights are a full matrix.  So this shows that few components can express any similarity if the gate sees
+    enough; it does not compress the matrix.
 
-    The best approximation of rank - 1 is lowered and raised by one constant, the largest entry that it misses: every
-    entry of the matrix lies between the two, and says by which weights.  Scaling the approximation instead, entry by
-    entry, would take a division by its entries, which may be zero where the matrix is not; a constant costs one rank
-    and divides by nothing.
+    Method: take the best approximation of rank - 1, and shift it down and up by one constant, its largest error.
+    Every entry of the matrix lies between the two shifted matrices, and its position gives the weight.  The constant
+    costs one rank.  Scaling the approximation entry by entry instead would divide by its entries, which may be zero.
+
+    Args:
+        matrix: Similarities, (n, m), finite.
+        rank: Largest rank of the two matrices, at least 1.
+        epsilon: Largest error of an entry; None means 1e-9 times the largest entry.
+
+    Returns:
+        The weights and the two matrices, each (n, m) float64.
+
+    Raises:
+        InputError: When an argument is invalid, or when float64 cannot reach epsilon.
     """
     given = as_array(matrix, "matrix")
     if given.ndim != 2 or given.size == 0 or given.dtype.kind not in "fiu" or not np.isfinite(given).all():
-        raise InputError("the matrix must have two axes and hold finite numbers; pass an array (n, m).")
+        raise InputError("matrix must have two axes and finite numbers; pass an array (n, m).")
     wide, allowed = given.astype(np.float64), check_count(rank, "rank")
     if epsilon is None:
         epsilon = 1e-9 * max(float(np.abs(wide).max()), np.finfo(np.float64).tiny)
@@ -53,10 +64,11 @@ def decompose(matrix: Any, rank: int, epsilon: float | None = None) -> Decomposi
         half = float(np.abs(wide - middle).max())
         first, second = middle - half, middle + half
         weights = np.clip((second - wide) / (2 * half), 0.0, 1.0) if half > 0 else np.ones_like(wide)
-        made = Decomposition(weights, first, second)
-        missed = float(np.abs(made.matrix() - wide).max())
-    if not missed < epsilon:
+        result = Decomposition(weights, first, second)
+        error = float(np.abs(result.matrix() - wide).max())
+    if not error < epsilon:
         raise InputError(
-            f"float64 misses this matrix by {missed:.3g}, not within {epsilon:.3g}; raise epsilon or rescale it."
+            f"float64 misses this matrix by {error:.3g}, more than epsilon {epsilon:.3g}; raise epsilon or rescale "
+            "the matrix."
         )
-    return made
+    return result

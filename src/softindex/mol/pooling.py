@@ -1,4 +1,4 @@
-"""Components of a text: aggregation tokens before it, and a pooling over the encoder's outputs that is learned."""
+"""Components of a text: aggregation tokens in front of it, and learned pooling over the outputs of the encoder."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ __all__ = ["ComponentPooling"]
 
 
 class ComponentPooling(nn.Module):
-    """Turns the token states of any encoder into components of length one.
+    """Pooling that turns the token states of any encoder into components of length one.
 
-    The embeddings of `components` aggregation tokens go before those of the text (`prepend`); of the encoder's outputs
-    for them and for the text, each component is a weighted mean, by weights that a small network reads off the example.
+    `prepend` puts the embeddings of aggregation tokens in front of those of the text.  Each component is a weighted
+    mean of the encoder's outputs for all tokens.  A small network computes the weights for each text.
+
+    Args:
+        dim: Dimensions of a token state.
+        components: Number of components, and of aggregation tokens.
+        component_dim: Dimensions of a component; None means `dim`.
+        hidden: Width of the network that computes the weights.
     """
 
     def __init__(self, dim: int, components: int, component_dim: int | None = None, *, hidden: int = 128) -> None:
@@ -28,23 +34,39 @@ class ComponentPooling(nn.Module):
         self.project = nn.Identity() if out == dim else nn.Linear(dim, out)
 
     def prepend(self, embeddings: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Embeddings (b, s, dim) and mask (b, s) of a text with the aggregation tokens before it."""
+        """Return embeddings and mask of the texts with the aggregation tokens in front.
+
+        Args:
+            embeddings: Token embeddings, (b, s, dim).
+            mask: (b, s), 0 for padding.
+
+        Returns:
+            Embeddings (b, components + s, dim) and mask (b, components + s).
+        """
         b = len(embeddings)
         tokens = self.tokens.expand(b, -1, -1).to(embeddings.dtype)
         return torch.cat([tokens, embeddings], dim=1), torch.cat([mask.new_ones(b, self.components), mask], dim=1)
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """Components (b, components, component_dim) of token states (b, components + s, dim) and mask, 0 for padding.
+        """Return components of the texts.  Before training, each is close to the state of its own token.
 
-        At first every component is near its own token's state: the weights of the others grow as they learn to.
+        Args:
+            states: Outputs of the encoder, (b, components + s, dim).
+            mask: Mask from `prepend`, (b, components + s), 0 for padding.
+
+        Returns:
+            Components (b, components, component_dim) of length one.
+
+        Raises:
+            InputError: When the mask does not fit the states.
         """
         if mask.shape != states.shape[:2]:
             raise InputError(
-                f"the mask has shape {tuple(mask.shape)} but the states {tuple(states.shape)}; pass the mask that "
-                "prepend gave, which has the aggregation tokens too."
+                f"the mask has shape {tuple(mask.shape)} but the states have shape {tuple(states.shape)}; pass the "
+                "mask that prepend returned, which covers the aggregation tokens too."
             )
-        places = torch.arange(states.shape[1], device=states.device)
-        own = (places[:, None] == torch.arange(self.components, device=states.device)).to(states.dtype)
+        tokens = torch.arange(states.shape[1], device=states.device)
+        own = (tokens[:, None] == torch.arange(self.components, device=states.device)).to(states.dtype)
         logits = self.mixer(states) + 4.0 * own
         logits = logits.masked_fill(mask.unsqueeze(-1) == 0, -torch.inf)
         weights = torch.softmax(logits, dim=1)

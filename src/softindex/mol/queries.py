@@ -1,4 +1,4 @@
-"""The query side in NumPy, so that a served catalogue needs no torch: from queries to components and gates."""
+"""Query side of a similarity in NumPy: turns queries into components and gates, so that serving needs no torch."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from numpy.typing import NDArray
 from softindex.arguments import as_array, check_queries
 from softindex.errors import InputError
 from softindex.mol.components import check_components
-from softindex.mol.form import Form, QueryWeights
+from softindex.mol.spec import QueryWeights, SimilaritySpec
 from softindex.records import Floats
 
 __all__ = ["QuerySide", "encode"]
 
 TINY = 1e-12
-"""Shorter components are not stretched to length one: there is nothing to stretch."""
+"""Components shorter than this are not scaled to length one: they have no direction."""
 
 
 class QuerySide(NamedTuple):
-    """What a similarity makes of queries."""
+    """Queries as a similarity encodes them."""
 
     components: Floats
     """(b, P_q, d)"""
     gates: Floats | None
-    """(b, P), or None where the gate does not look at the query."""
+    """(b, P); None where the gate does not depend on the query."""
     single: bool
-    """Whether one query without a batch axis was given."""
+    """Whether the caller passed one query without a batch axis."""
 
 
-def encode(form: Form, queries: Any, users: Any = None) -> QuerySide:
-    """Components and gates of queries (b, D) or (D,); of a form without query weights, (b, P_q, d) or (P_q, d).
+def encode(spec: SimilaritySpec, queries: Any, users: Any = None) -> QuerySide:
+    """Components and gates of queries (b, D) or (D,); without query weights, queries are (b, P_q, d) or (P_q, d).
 
-    users (b,): whole numbers from 0, for a similarity with a component for the user.
+    users (b,): user numbers from 0, for a similarity with a user component.
     """
-    if form.query is None:
-        return _given(form, queries, users)
-    weights = form.query
+    if spec.query is None:
+        return _given_components(spec, queries, users)
+    weights = spec.query
     batch, single = check_queries(queries, weights.hidden.shape[1], owner="this similarity takes")
-    known = _check_users(weights, users, len(batch))
+    user_components = _user_components(weights, users, len(batch))
     half = len(weights.hidden) // 2
     hidden = _times(batch, weights.hidden) + weights.hidden_bias
-    made = _times(_silu(hidden[:, :half]) * hidden[:, half:], weights.out) + weights.out_bias
-    components = made.reshape(len(batch), -1, form.component_dim)
-    if known is not None:
-        components = np.concatenate([components, known[:, None]], axis=1)
-    if form.normalised:
+    flat = _times(_silu(hidden[:, :half]) * hidden[:, half:], weights.out) + weights.out_bias
+    components = flat.reshape(len(batch), -1, spec.component_dim)
+    if user_components is not None:
+        components = np.concatenate([components, user_components[:, None]], axis=1)
+    if spec.normalised:
         components = _normalise(components)
     gates = None
     if (gate := weights.gate) is not None:
@@ -59,45 +59,45 @@ def encode(form: Form, queries: Any, users: Any = None) -> QuerySide:
     )
 
 
-def _given(form: Form, queries: Any, users: Any) -> QuerySide:
+def _given_components(spec: SimilaritySpec, queries: Any, users: Any) -> QuerySide:
     if users is not None:
-        raise InputError("users are given but this similarity has no component for them; leave users out.")
-    array, parts = as_array(queries, "queries"), form.query_components
-    # One component a query is a plain vector.
-    if parts == 1 and array.ndim in (1, 2) and array.shape[-1] == form.component_dim:
+        raise InputError("users were passed but this similarity has no user component; leave users out.")
+    array, count = as_array(queries, "queries"), spec.query_components
+    # A query with one component is a plain vector.
+    if count == 1 and array.ndim in (1, 2) and array.shape[-1] == spec.component_dim:
         array = array[..., None, :]
     single = array.ndim == 2
     if single:
         array = array[None]
-    if array.ndim != 3 or len(array) == 0 or array.shape[1:] != (parts, form.component_dim):
+    if array.ndim != 3 or len(array) == 0 or array.shape[1:] != (count, spec.component_dim):
         raise InputError(
-            f"queries have shape {np.shape(queries)}; expected components ({parts}, {form.component_dim}) of one query "
-            f"or (b, {parts}, {form.component_dim}) of many."
+            f"queries have shape {np.shape(queries)}; expected components ({count}, {spec.component_dim}) for one "
+            f"query or (b, {count}, {spec.component_dim}) for many."
         )
-    return QuerySide(check_components(array, parts, form, "query"), None, single)
+    return QuerySide(check_components(array, count, spec, "query"), None, single)
 
 
-def _check_users(weights: QueryWeights, users: Any, b: int) -> Floats | None:
-    """The components (b, d) of the users, or None where the similarity has none."""
+def _user_components(weights: QueryWeights, users: Any, b: int) -> Floats | None:
+    """(b, d) components of the users; None where the similarity has no user component."""
     if weights.users is None:
         if users is not None:
-            raise InputError("users are given but this similarity has no component for them; leave users out.")
+            raise InputError("users were passed but this similarity has no user component; leave users out.")
         return None
     if users is None:
-        raise InputError("this similarity has a component for the user; pass users, one whole number for each query.")
+        raise InputError("this similarity has a user component; pass users, one non-negative integer per query.")
     numbers = as_array(users, "users").reshape(-1)
     if numbers.dtype.kind not in "iu" or len(numbers) != b or (numbers < 0).any():
-        raise InputError(f"users must be {b} whole numbers from 0, one for each query; pass an array of integers.")
+        raise InputError(f"users must be {b} non-negative integers, one per query; pass an integer array.")
     return np.asarray(weights.users[numbers % len(weights.users)])
 
 
 def _times(rows: Floats, weights: Floats) -> Floats:
-    # One product per row: that of a whole matrix rounds otherwise for each size of the batch.
+    # One product per row: a product of two matrices rounds differently for each batch size.
     return np.asarray(np.matmul(rows[:, None, :], weights.T)[:, 0])
 
 
 def _silu(x: Floats) -> Floats:
-    # exp overflows float32 above 88, and x / inf is the right zero.
+    # exp overflows float32 above 88; x / inf is then 0, the correct limit.
     with np.errstate(over="ignore"):
         return np.asarray(x / (1 + np.exp(-x)))
 
@@ -109,4 +109,6 @@ def _normalise(components: Floats) -> Floats:
 
 def _check_finite(components: NDArray[Any], gates: NDArray[Any] | None) -> None:
     if not (np.isfinite(components).all() and (gates is None or np.isfinite(gates).all())):
-        raise InputError("the query side of this similarity gives NaN or infinity; pass queries of the usual size.")
+        raise InputError(
+            "the query side of this similarity gives NaN or infinity; pass queries of the size it was trained on."
+        )

@@ -1,8 +1,8 @@
-"""The k best items of a learned similarity: which items are scored, and what that proves of the rest.
+"""The k best items of a learned similarity: which items are scored, and what that proves about the others.
 
-A score is a convex combination of logits, so no item scores more than its largest logit.  That is the one fact behind
-every proof here: an item that was left out scores at most its largest logit; and where a result scores more than all
-that was left out can, it is among the true k best.
+A score is a convex combination of logits, so no item scores more than its largest logit.  Every proof here uses this
+one fact.  An item that was left out scores at most its largest logit.  A result that scores more than every item that
+was left out can is among the true k best.
 """
 
 from __future__ import annotations
@@ -12,60 +12,62 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from softindex.errors import CorruptIndexError
-from softindex.mol.engine import Batch, Engine, Lists
+from softindex.mol.scorer import PositionLists, QueryBatch, Scorer
 from softindex.records import Doubles, Floats, Integers
 
-__all__ = ["METHODS", "Found", "Plan", "retrieve"]
+__all__ = ["METHODS", "Retrieved", "SearchPlan", "rank", "retrieve"]
 
 METHODS = ("exact", "brute-force", "two-pass", "per-embedding", "average", "combined")
 SPARE = 4
-"""So many times k items are kept of a scan: those that rounding may confuse with the k-th are mostly among them."""
-HOPELESS = 0.6
-"""Where so large a part of the items survives, a scan of all is faster than going through them twice."""
+"""A scan keeps this many times k items: most items that rounding may confuse with the k-th are among them."""
+MAX_SURVIVORS = 0.6
+"""If a larger share of the items survives the first pass, one scan of all items is faster than two passes."""
 PROBED = 256
-"""Items whose logits tell whether the second pass is worth its while."""
-WORTH_PROBING = 16
-"""Of fewer items than this many times those that are scored to tell, all are scored at once."""
+"""Items whose logits predict whether a second pass pays off."""
+MIN_RATIO = 16
+"""With fewer items than this many times those that the first pass scores, all items are scored at once."""
 GROUP = 64
-"""Queries that take turns with one tile of items: they stay in the cache."""
+"""Queries that share one tile of items: they stay in the cache."""
 GROWTH = 4
 
 
-Best = Callable[[Integers, Batch, int], tuple[Integers, Floats]]
-"""best(rows, their queries, keep): positions and scores (b, keep), best first; -1 and -inf where there are fewer."""
+FindBest = Callable[[Integers, QueryBatch, int], tuple[Integers, Floats]]
+"""find(rows, their queries, keep): positions and scores (b, keep), best first; -1 and -inf where there are fewer."""
 
 
-class Plan(NamedTuple):
-    """What a call asks for."""
+class SearchPlan(NamedTuple):
+    """Options of one call, checked."""
 
     method: str
     k: int
     per_pair: int
-    """Items that are retrieved for each pair of components; 0: none."""
+    """Candidates for each pair of components; 0 for none."""
     by_average: int
-    """Items that are retrieved by the mean of their components; 0: none."""
-    tolerance: float | None
+    """Candidates by the average of their components; 0 for none."""
+    gap: float | None
+    """Largest gap that the caller accepts; None where the number of candidates is fixed."""
     threads: int
 
 
-class Floor(NamedTuple):
-    """What the first of two passes finds."""
+class FirstPass(NamedTuple):
+    """Result of the first of two passes."""
 
-    score: Doubles
-    """(b,) k items reach it for certain."""
+    floor: Doubles
+    """(b,) at least k items are proven to score this much."""
     positions: list[Integers]
-    """The items that were scored for it."""
+    """Items that were scored."""
 
-    def take(self, rows: Integers) -> Floor:
-        """That of some queries."""
-        return Floor(self.score[rows], [self.positions[row] for row in rows.tolist()])
+    def take(self, rows: Integers) -> FirstPass:
+        """The result for some of the queries."""
+        return FirstPass(self.floor[rows], [self.positions[row] for row in rows.tolist()])
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a method found for b queries."""
+class Retrieved:
+    """The k best items of b queries, with proofs."""
 
     positions: Integers
     """(b, k) best first."""
@@ -73,13 +75,13 @@ class Found:
     """(b, k)"""
     gap: Doubles
     """(b,)"""
-    proven: Any
-    """(b, k) bool"""
+    proven: NDArray[np.bool_]
+    """(b, k)"""
     scored: Integers
-    """(b,) items whose score was computed."""
+    """(b,) number of items whose score was computed."""
 
     @classmethod
-    def empty(cls, b: int, k: int) -> Found:
+    def empty(cls, b: int, k: int) -> Retrieved:
         """Room for b queries."""
         return cls(
             np.empty((b, k), np.int64),
@@ -89,220 +91,222 @@ class Found:
             np.empty(b, np.int64),
         )
 
-    def put(self, rows: Any, part: Found) -> None:
+    def put(self, rows: Any, other: Retrieved) -> None:
         """Fill in some rows."""
         for name in ("positions", "scores", "gap", "proven", "scored"):
-            getattr(self, name)[rows] = getattr(part, name)
+            getattr(self, name)[rows] = getattr(other, name)
 
 
-def retrieve(engine: Engine, batch: Batch, plan: Plan) -> Found:
-    """Find the k best of each query by the plan's method."""
-    found = Found.empty(len(batch), plan.k)
-    # Of one pair of components the logit is the score: there is nothing to look at before it.
-    method = brute_force if engine.form.pairs == 1 else _METHODS[plan.method]
-    for rows, part in engine.groups(batch, GROUP):
-        found.put(rows, method(engine, part, plan))
-    return found
+def retrieve(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieved:
+    """Find the k best items of each query by the plan's method."""
+    result = Retrieved.empty(len(batch), plan.k)
+    # With one pair of components the logit is the score, so a first stage would save nothing.
+    method = brute_force if scorer.spec.pairs == 1 else _METHODS[plan.method]
+    for rows, group in scorer.groups(batch, GROUP):
+        result.put(rows, method(scorer, group, plan))
+    return result
 
 
-def brute_force(engine: Engine, batch: Batch, plan: Plan) -> Found:
+def brute_force(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieved:
     """Score every item."""
 
-    def best(rows: Integers, part: Batch, keep: int) -> tuple[Integers, Floats]:
-        return engine.best(part, keep, plan.threads)
+    def find(rows: Integers, queries: QueryBatch, keep: int) -> tuple[Integers, Floats]:
+        return scorer.best(queries, keep, plan.threads)
 
-    return _best(engine, batch, best, batch.left, np.full(len(batch), -np.inf), plan)
-
-
-def two_pass(engine: Engine, batch: Batch, plan: Plan) -> Found:
-    """Score a few good items, then all whose largest logit reaches the k-th best of those scores."""
-    return _second_pass(engine, batch, plan, _floor(engine, batch, plan))
+    return _settle_all(scorer, batch, find, batch.available, np.full(len(batch), -np.inf), plan)
 
 
-def _second_pass(engine: Engine, batch: Batch, plan: Plan, first: Floor) -> Found:
-    floor = first.score
-    largest, _ = engine.largest(batch, 0, plan.threads)
-    # The largest logits are off by so much at most.
-    need = (floor - batch.single.logit)[:, None]
-    alive = largest >= need
-    counts = alive.sum(axis=1)
-    few = counts <= HOPELESS * batch.left
-    found = Found.empty(len(batch), plan.k)
-    if not few.all():
-        many = np.flatnonzero(~few)
-        found.put(many, brute_force(engine, batch.take(many), plan))
-    if few.any():
-        rows = np.flatnonzero(few)
-        outside = np.where(alive, -np.inf, largest).max(axis=1) + batch.single.logit
-        candidates = [np.flatnonzero(alive[row]) for row in rows.tolist()]
-        settled = _score(engine, batch.take(rows), candidates, outside[rows], plan)
-        # Most of the first ones were scored again: they count once.
-        settled.scored[:] += [int((~alive[row, first.positions[row]]).sum()) for row in rows.tolist()]
-        found.put(rows, settled)
-    return found
+def two_pass(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieved:
+    """Score a few good items, then every item whose largest logit reaches the k-th best of those scores."""
+    return _second_pass(scorer, batch, plan, _first_pass(scorer, batch, plan))
 
 
-def exact(engine: Engine, batch: Batch, plan: Plan) -> Found:
-    """By two passes where a few logits tell that they leave out enough, by a scan of all items otherwise."""
-    found = Found.empty(len(batch), plan.k)
-    passes = np.zeros(len(batch), bool)
-    if engine.n >= WORTH_PROBING * _first_ones(plan.k):
-        first = _floor(engine, batch, plan)
-        passes = (engine.sample_largest(batch, PROBED) >= first.score[:, None]).mean(axis=1) <= HOPELESS
-        if passes.any():
-            rows = np.flatnonzero(passes)
-            found.put(rows, _second_pass(engine, batch.take(rows), plan, first.take(rows)))
-    if not passes.all():
-        rows = np.flatnonzero(~passes)
-        found.put(rows, brute_force(engine, batch.take(rows), plan))
-    return found
+def exact(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieved:
+    """Use two passes where a few logits predict that they leave out enough items; otherwise score all items."""
+    result = Retrieved.empty(len(batch), plan.k)
+    worthwhile = np.zeros(len(batch), bool)
+    if scorer.n >= MIN_RATIO * _first_pass_size(plan.k):
+        first = _first_pass(scorer, batch, plan)
+        survivors = (scorer.sample_largest(batch, PROBED) >= first.floor[:, None]).mean(axis=1)
+        worthwhile = survivors <= MAX_SURVIVORS
+        if worthwhile.any():
+            rows = np.flatnonzero(worthwhile)
+            result.put(rows, _second_pass(scorer, batch.take(rows), plan, first.take(rows)))
+    if not worthwhile.all():
+        rows = np.flatnonzero(~worthwhile)
+        result.put(rows, brute_force(scorer, batch.take(rows), plan))
+    return result
 
 
-def approximate(engine: Engine, batch: Batch, plan: Plan) -> Found:
-    """Score what the first stage retrieves; with a tolerance, ever more of it until the gap is within."""
-    if plan.tolerance is None:
-        return _approximate(engine, batch, plan)
-    found, rows = Found.empty(len(batch), plan.k), np.arange(len(batch))
+def approximate(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieved:
+    """Score the candidates of a first stage; with a gap, add candidates until it is reached or none are left."""
+    if plan.gap is None:
+        return _score_candidates(scorer, batch, plan)
+    result, rows = Retrieved.empty(len(batch), plan.k), np.arange(len(batch))
     most = max(plan.per_pair, plan.by_average)
     share = min(1.0, max(plan.k, 64) / most)
     while len(rows):
         per_pair, by_average = (int(np.ceil(share * count)) for count in (plan.per_pair, plan.by_average))
-        part = _approximate(engine, batch.take(rows), plan._replace(per_pair=per_pair, by_average=by_average))
-        found.put(rows, part)
-        rows = rows[part.gap > plan.tolerance] if share < 1 else rows[:0]
+        step = _score_candidates(scorer, batch.take(rows), plan._replace(per_pair=per_pair, by_average=by_average))
+        result.put(rows, step)
+        rows = rows[step.gap > plan.gap] if share < 1 else rows[:0]
         share = min(1.0, share * GROWTH)
-    return found
+    return result
 
 
-def _approximate(engine: Engine, batch: Batch, plan: Plan) -> Found:
-    parts: list[list[Integers]] = [[] for _ in range(len(batch))]
-    if plan.by_average:
-        nearest = engine.best_average(batch, min(plan.by_average, engine.n), plan.threads)
-        for mine, near in zip(parts, nearest, strict=True):
-            mine.append(near)
-    outside = batch.single.ceiling
-    largest: Floats | None = None
-    # The mean says nothing of the logits: a gap that means something takes a look at all of them.
-    if plan.per_pair or plan.tolerance is not None:
-        largest, lists = engine.largest(batch, min(plan.per_pair, engine.n), plan.threads)
-        if lists is not None:
-            for mine, listed in zip(parts, lists, strict=True):
-                mine.append(listed[listed >= 0].ravel())
-    candidates = [mine[0] if len(mine) == 1 and largest is None else np.unique(np.concatenate(mine)) for mine in parts]
-    if largest is not None:
-        for row, chosen in zip(largest, candidates, strict=True):
-            row[chosen] = -np.inf
-        outside = largest.max(axis=1) + batch.single.logit
-    return _score(engine, batch, candidates, outside, plan)
+def rank(scorer: Scorer, batch: QueryBatch, candidates: list[Integers], plan: SearchPlan) -> Retrieved:
+    """Score the caller's candidates; of the other items only an upper bound on any score is known."""
+    return _score_listed(scorer, batch, candidates, batch.errors.ceiling, plan)
 
 
-def rank(engine: Engine, batch: Batch, candidates: list[Integers], plan: Plan) -> Found:
-    """Score candidates that the caller found; of the others only the largest possible score is known."""
-    return _score(engine, batch, candidates, batch.single.ceiling, plan)
-
-
-def _first_ones(k: int) -> int:
+def _first_pass_size(k: int) -> int:
     return max(SPARE * k, 256)
 
 
-def _floor(engine: Engine, batch: Batch, plan: Plan) -> Floor:
-    first = engine.best_average(batch, min(engine.n, _first_ones(plan.k)), plan.threads)
-    scores = engine.score(batch, Lists.of(first), plan.threads)
-    floor = np.array([np.partition(row, len(row) - plan.k)[len(row) - plan.k] for row in scores], np.float64)
-    return Floor(floor - batch.single.score, first)
+def _first_pass(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> FirstPass:
+    positions = scorer.best_average(batch, min(scorer.n, _first_pass_size(plan.k)), plan.threads)
+    scores = scorer.score(batch, PositionLists.of(positions), plan.threads)
+    kth = np.array([np.partition(row, len(row) - plan.k)[len(row) - plan.k] for row in scores], np.float64)
+    return FirstPass(kth - batch.errors.score, positions)
 
 
-def _score(engine: Engine, batch: Batch, candidates: list[Integers], outside: Doubles, plan: Plan) -> Found:
-    """The k best of some candidates, in increasing order of positions; no other item scores more than `outside`."""
-    lists = Lists.of(candidates)
-    # Of items that are all candidates there is no other.
-    outside = np.where(lists.counts == batch.left, -np.inf, outside)
+def _second_pass(scorer: Scorer, batch: QueryBatch, plan: SearchPlan, first: FirstPass) -> Retrieved:
+    largest, _ = scorer.largest(batch, 0, plan.threads)
+    # An item stays if its true largest logit may reach the floor.
+    survives = largest >= (first.floor - batch.errors.logit)[:, None]
+    few = survives.sum(axis=1) <= MAX_SURVIVORS * batch.available
+    result = Retrieved.empty(len(batch), plan.k)
+    if not few.all():
+        rows = np.flatnonzero(~few)
+        result.put(rows, brute_force(scorer, batch.take(rows), plan))
+    if few.any():
+        rows = np.flatnonzero(few)
+        outside = np.where(survives, -np.inf, largest).max(axis=1) + batch.errors.logit
+        candidates = [np.flatnonzero(survives[row]) for row in rows.tolist()]
+        settled = _score_listed(scorer, batch.take(rows), candidates, outside[rows], plan)
+        # Most items of the first pass are scored again; count each item once.
+        settled.scored[:] += [int((~survives[row, first.positions[row]]).sum()) for row in rows.tolist()]
+        result.put(rows, settled)
+    return result
 
-    def best(rows: Integers, part: Batch, keep: int) -> tuple[Integers, Floats]:
-        return engine.best_listed(part, lists.take(rows), keep, plan.threads)
 
-    return _best(engine, batch, best, lists.counts, outside, plan)
+def _score_candidates(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieved:
+    """Score as many candidates as the plan says."""
+    lists: list[list[Integers]] = [[] for _ in range(len(batch))]
+    if plan.by_average:
+        nearest = scorer.best_average(batch, min(plan.by_average, scorer.n), plan.threads)
+        for row, near in zip(lists, nearest, strict=True):
+            row.append(near)
+    outside = batch.errors.ceiling
+    largest: Floats | None = None
+    # The average says nothing about single logits; a useful gap needs the largest logit of every item.
+    if plan.per_pair or plan.gap is not None:
+        largest, by_pair = scorer.largest(batch, min(plan.per_pair, scorer.n), plan.threads)
+        if by_pair is not None:
+            for row, listed in zip(lists, by_pair, strict=True):
+                row.append(listed[listed >= 0].ravel())
+    candidates = [row[0] if len(row) == 1 and largest is None else np.unique(np.concatenate(row)) for row in lists]
+    if largest is not None:
+        for logits, positions in zip(largest, candidates, strict=True):
+            logits[positions] = -np.inf
+        outside = largest.max(axis=1) + batch.errors.logit
+    return _score_listed(scorer, batch, candidates, outside, plan)
 
 
-def _best(engine: Engine, batch: Batch, best: Best, counts: Integers, outside: Doubles, plan: Plan) -> Found:
-    """Settle the k best of so many items of each query, of which `best` gives the first few.
+def _score_listed(
+    scorer: Scorer, batch: QueryBatch, candidates: list[Integers], outside: Doubles, plan: SearchPlan
+) -> Retrieved:
+    """The k best of the candidates, whose positions increase; no other item scores more than `outside`."""
+    lists = PositionLists.of(candidates)
+    # If every available item is a candidate, there is no other item.
+    outside = np.where(lists.counts == batch.available, -np.inf, outside)
 
-    Where rounding leaves a doubt whether one that was not kept is better than the k-th, more are kept.
+    def find(rows: Integers, queries: QueryBatch, keep: int) -> tuple[Integers, Floats]:
+        return scorer.best_listed(queries, lists.take(rows), keep, plan.threads)
+
+    return _settle_all(scorer, batch, find, lists.counts, outside, plan)
+
+
+def _settle_all(
+    scorer: Scorer, batch: QueryBatch, find: FindBest, counts: Integers, outside: Doubles, plan: SearchPlan
+) -> Retrieved:
+    """Settle the k best of counts (b,) items per query; `find` returns the best few of them.
+
+    If rounding may hide a better item among those that were not kept, keep more.
     """
-    found = Found.empty(len(batch), plan.k)
-    # Where nothing is known of the others but what no score exceeds, there is hardly a doubt that could be settled.
-    hopeless = bool((outside >= batch.single.ceiling).all())
-    rows, keep = np.arange(len(batch)), plan.k if hopeless else SPARE * plan.k + 64
+    result = Retrieved.empty(len(batch), plan.k)
+    # If only the ceiling bounds the other items, keeping more could hardly prove anything.
+    unprovable = bool((outside >= batch.errors.ceiling).all())
+    rows, keep = np.arange(len(batch)), plan.k if unprovable else SPARE * plan.k + 64
     while len(rows):
-        part, count = batch.take(rows), counts[rows]
-        room = min(keep, int(count.max()))
-        positions, scores = best(rows, part, room)
-        held = np.minimum(count, room)
-        if (positions[np.arange(len(rows)), held - 1] < 0).any():
-            raise _overflow()
-        # Of the items that were not kept none was scored higher than the last one that was.
-        beyond = np.where(held < count, scores[:, -1] + part.single.score, -np.inf)
-        settled, sure = _settle(engine, part, positions, scores, np.maximum(outside[rows], beyond), plan)
+        queries, count = batch.take(rows), counts[rows]
+        width = min(keep, int(count.max()))
+        positions, scores = find(rows, queries, width)
+        kept = np.minimum(count, width)
+        if (positions[np.arange(len(rows)), kept - 1] < 0).any():
+            raise _not_numbers()
+        # No item that was not kept has a higher computed score than the last one that was.
+        beyond = np.where(kept < count, scores[:, -1] + queries.errors.score, -np.inf)
+        settled, floor = _settle(scorer, queries, positions, scores, np.maximum(outside[rows], beyond), plan)
         settled.scored[:] = count
-        found.put(rows, settled)
-        rows = rows[(beyond > sure) & (beyond > outside[rows])]
+        result.put(rows, settled)
+        rows = rows[(beyond > floor) & (beyond > outside[rows])]
         keep *= GROWTH
-    return found
+    return result
 
 
 def _settle(
-    engine: Engine, batch: Batch, positions: Integers, scores: Floats, outside: Doubles, plan: Plan
-) -> tuple[Found, Doubles]:
-    """The k best of each row of positions, best first, with their proofs, and (b,) what all of them score for certain.
+    scorer: Scorer, batch: QueryBatch, positions: Integers, scores: Floats, outside: Doubles, plan: SearchPlan
+) -> tuple[Retrieved, Doubles]:
+    """The k best of each row of positions with their proofs, and (b,) a proven lower bound on the scores of all k.
 
-    No item that is not in the row scores more than `outside`.  Scores in float32 are off by up to e, so those within
-    2 e of the k-th are computed again in float64: no other of the row can be among the k best.  Float64 is off by a
-    little too, and of what it cannot tell apart nothing is proven, but for copies of an item.  Where `outside` leaves
-    nothing to prove all of that is spared.
+    Positions come best first.  No item outside the row scores more than `outside`.  Scores in float32 have errors of up
+    to e, so those within 2 e of the k-th are computed again in float64; no other item of the row can be among the k
+    best.  Float64 has small errors too: items that it cannot tell apart are not proven, except copies of an item.  All
+    of this is skipped where `outside` leaves nothing to prove.
     """
-    k, error = plan.k, batch.single.score
-    found = Found.empty(len(batch), k)
-    found.positions[:], found.scores[:] = positions[:, :k], scores[:, :k]
-    worth = scores[:, 0] + error >= outside
-    # A result is proven where its true score is not below what any other item may reach.
+    k, error = plan.k, batch.errors.score
+    result = Retrieved.empty(len(batch), k)
+    result.positions[:], result.scores[:] = positions[:, :k], scores[:, :k]
+    provable = scores[:, 0] + error >= outside
+    # A result is proven if its true score is at least the upper bound of every rival.
     rivals = np.repeat(outside[:, None], k, axis=1)
-    rows, slack = np.flatnonzero(worth), error.copy()
+    rows, slack = np.flatnonzero(provable), error.copy()
     if len(rows):
-        slack[rows] = engine.precise_errors(batch.take(rows))
+        slack[rows] = scorer.precise_errors(batch.take(rows))
         near = (scores >= (scores[:, k - 1] - 2 * error)[:, None]).sum(axis=1)
         contested = [positions[row, : near[row]] for row in rows.tolist()]
-        precise = engine.score_precisely(batch.take(rows), Lists.of(contested), plan.threads)
-        for row, mine, values in zip(rows.tolist(), contested, precise, strict=True):
-            order = np.lexsort((mine, -values))
+        precise = scorer.score_precisely(batch.take(rows), PositionLists.of(contested), plan.threads)
+        for row, listed, values in zip(rows.tolist(), contested, precise, strict=True):
+            order = np.lexsort((listed, -values))
             best, rest = order[:k], order[k:]
-            found.positions[row], found.scores[row] = mine[best], values[best]
-            if len(rest) and values[rest[0]] + 2 * slack[row] > values[best[-1]]:
-                doubtful = values[rest] + 2 * slack[row] > values[best[-1]]
-                rivals[row] = _rivals(
-                    engine, mine[best], mine[rest[doubtful]], values[rest[doubtful]] + slack[row], rivals[row]
-                )
-    low = found.scores - slack[:, None]
-    found.proven[:] = (low >= rivals) & worth[:, None]
-    # Of equal rivals the last result has the widest; of a copy's it may be another one.
-    found.gap[:] = np.maximum(0.0, (rivals - low).max(axis=1))
-    return found, low[:, -1]
+            result.positions[row], result.scores[row] = listed[best], values[best]
+            doubtful = rest[values[rest] + 2 * slack[row] > values[best[-1]]]
+            if len(doubtful):
+                highest = values[doubtful] + slack[row]
+                rivals[row] = _rivals(scorer, listed[best], listed[doubtful], highest, rivals[row])
+    low = result.scores - slack[:, None]
+    result.proven[:] = (low >= rivals) & provable[:, None]
+    # With equal rivals the last result has the widest gap; where copies make rivals differ it may be another one.
+    result.gap[:] = np.maximum(0.0, (rivals - low).max(axis=1))
+    return result, low[:, -1]
 
 
-def _rivals(engine: Engine, best: Integers, others: Integers, highest: Doubles, outside: Doubles) -> Doubles:
-    """(k,) the most that an item which is no copy of it may score, for each of the best; outside (k,) is known.
+def _rivals(scorer: Scorer, best: Integers, others: Integers, highest: Doubles, outside: Doubles) -> Doubles:
+    """(k,) upper bound, for each of the best items, on the scores of items that are not copies of it.
 
-    others: items that may be better, with the most that each may score.
+    others: items that may be better, with upper bounds `highest`; outside (k,): bound on all the rest.
     """
-    found = outside.copy()
+    bounds = outside.copy()
     for place, position in enumerate(best.tolist()):
-        strange = ~engine.same(position, others)
-        if strange.any():
-            found[place] = max(found[place], float(highest[strange].max()))
-    return found
+        different = ~scorer.copies(position, others)
+        if different.any():
+            bounds[place] = max(bounds[place], float(highest[different].max()))
+    return bounds
 
 
-def _overflow() -> CorruptIndexError:
-    return CorruptIndexError("scores are not numbers: the catalogue is damaged; restore a copy or build it again.")
+def _not_numbers() -> CorruptIndexError:
+    return CorruptIndexError("scores are not numbers: the index is damaged; restore a copy or build it again.")
 
 
 _METHODS = {

@@ -1,163 +1,147 @@
-"""Draws from the softmax of a learned similarity: exactly, by rejection, or from candidates with a proven error."""
+"""Draws from the softmax of a learned similarity: exact by rejection, or from candidates with a proven error."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from softindex.kernels import hash_bytes
-from softindex.mol.engine import Batch, Engine, Lists
-from softindex.records import Doubles, Floats, Integers
+from softindex.mol.scorer import PositionLists, QueryBatch, Scorer
+from softindex.records import Doubles, Estimate, Floats, Integers
+from softindex.rejection import choose, draw
+from softindex.streams import generators
 
-__all__ = ["LAWS", "Drawn", "draw_among", "draw_exactly"]
+__all__ = ["SAMPLE_METHODS", "DrawOptions", "DrawnPositions", "draw_exactly", "draw_from_candidates"]
 
-LAWS = ("exact", "candidates")
-UNHEARD = 1e-9
-"""Adding up the weights, and the random number itself, cost more total variation than that."""
+SAMPLE_METHODS = ("exact", "candidates")
+NEGLIGIBLE = 1e-9
+"""A smaller total variation counts as 0: adding up the weights, and the random numbers themselves, cost more."""
 PATIENCE = 8
-"""Proposals are made until they cost as much as scoring this part of all items; then all are scored."""
+"""Proposals may score one item in this many, and `MORE` on top; then all items are scored."""
+MORE = 1024
+UNIT = 2.0**-53
 
 
-class Drawn(NamedTuple):
-    """Draws of b queries."""
+class DrawOptions(NamedTuple):
+    """Options of one call, checked."""
+
+    n: int
+    temperature: float
+    seed: int
+    threads: int
+
+
+class DrawnPositions(NamedTuple):
+    """Draws for b queries."""
 
     positions: Integers
     """(b, n)"""
     scores: Doubles
     """(b, n)"""
     error: Doubles
-    """(b,)"""
+    """(b,) upper bound on the total variation."""
     scored: Integers
-    """(b,)"""
+    """(b,) number of items whose score was computed."""
+    log_prob: Doubles | None = None
+    """(b, n); None where it is not known."""
+    log_partition: Estimate | None = None
+    """(b,); None where it is not known."""
 
 
-def draw_exactly(engine: Engine, batch: Batch, n: int, temperature: float, seed: int, threads: int) -> Drawn:
-    """Draw n items of each query from the softmax of all scores, up to the rounding of float64.
+def draw_exactly(scorer: Scorer, batch: QueryBatch, options: DrawOptions) -> DrawnPositions:
+    """Draw from the softmax of all scores, up to the rounding of float64.
 
-    No score exceeds the item's largest logit m, so exp(score / t) <= exp(m / t): an item is proposed in proportion to
-    exp(m / t) and kept with probability exp((score - m) / t), with m raised by what float32 may have taken from it and
-    the score in float64.  That is the mixture of the softmaxes of the pairs with their sum at an item replaced by its
-    largest term, and keeps up to P times more of what it proposes.
+    No score exceeds the item's largest logit, so the largest logits, raised by their rounding errors, are the bounds
+    for rejection.  Proposals come from a mixture of one softmax per pair of components, with the sum over the pairs of
+    an item replaced by its largest term.  That accepts up to P times more proposals than the mixture itself.
     """
-    drawn, generators = _room(len(batch), n), _generators(batch, seed)
-    drawn.error[:] = _rounding(engine.precise_errors(batch) / temperature)
-    for q, one, largest in _largest_of_each(engine, batch, threads):
-        positions, scores, spent = _reject(engine, one, largest, n, temperature, generators[q], threads)
-        drawn.positions[q], drawn.scores[q], drawn.scored[q] = positions, scores, spent
+    drawn, streams = _empty(len(batch), options.n), _streams(batch, options.seed)
+    temperature = options.temperature
+    drawn.error[:] = _rounding_error(scorer.precise_errors(batch) / temperature)
+    scores = np.empty(scorer.n)
+    for row, query, largest in _largest_logits(scorer, batch, options.threads):
+
+        def score(positions: Integers, query: QueryBatch = query) -> Doubles:
+            lists = PositionLists.of([positions])
+            scores[positions] = scorer.score_precisely(query, lists, options.threads)[0]
+            return np.asarray(scores[positions] / temperature)
+
+        upper = (largest + query.errors.logit[0]) / temperature
+        accepted = draw(upper, score, options.n, streams[row], budget=scorer.n // PATIENCE + MORE)
+        drawn.positions[row], drawn.scores[row] = accepted.positions, scores[accepted.positions]
+        drawn.scored[row] = accepted.scored
     return drawn
 
 
-def _generators(batch: Batch, seed: int) -> list[np.random.Generator]:
-    """One for each query, by its content and not by its place; copies of a query get different ones."""
-    seen: Counter[int] = Counter()
-    made = []
-    for q in range(len(batch)):
-        gates = b"" if batch.side.gates is None else batch.side.gates[q].tobytes()
-        name = hash_bytes(batch.side.components[q].tobytes() + gates)
-        made.append(np.random.default_rng([seed, name, seen[name]]))
-        seen[name] += 1
-    return made
+def draw_from_candidates(scorer: Scorer, batch: QueryBatch, candidates: int, options: DrawOptions) -> DrawnPositions:
+    """Draw from the softmax of the best candidates by the average.
+
+    The total variation to the softmax of all items is the mass of the other items, O / (C + O).  Their largest logits
+    bound O from above; the candidates' scores in float64 give C.  The same two numbers bound log Z = log(C + O).
+    """
+    b, temperature = len(batch), options.temperature
+    drawn, streams = _empty(b, options.n), _streams(batch, options.seed)
+    log_prob, inside, low, high = np.empty((b, options.n)), np.empty(b), np.empty(b), np.empty(b)
+    score_error = scorer.precise_errors(batch) / temperature
+    rounding = _rounding_error(score_error)
+    for row, query, largest in _largest_logits(scorer, batch, options.threads):
+        listed = scorer.best_average(query, candidates, options.threads)[0]
+        scores = scorer.score_precisely(query, PositionLists.of([listed]), options.threads)[0]
+        logits = scores / temperature
+        chosen = choose(np.exp((scores - scores.max()) / temperature), options.n, streams[row])
+        drawn.positions[row], drawn.scores[row], drawn.scored[row] = listed[chosen], scores[chosen], len(listed)
+        others = largest.astype(np.float64)
+        others[listed] = -np.inf
+        inside[row] = _log_sum(logits)
+        outside = _log_sum(others / temperature) + query.errors.logit[0] / temperature
+        # Compare a lower bound on the candidates' mass with an upper bound on the mass of the others.
+        certain = inside[row] - score_error[row]
+        missed = np.exp(outside - np.logaddexp(certain, outside)) * (1 + 1e-9)
+        drawn.error[row] = min(1.0, missed + rounding[row])
+        log_prob[row] = logits[chosen] - inside[row]
+        slack = _sum_slack(scorer.n, query.errors.ceiling[0] / temperature)
+        low[row] = certain - slack
+        high[row] = np.logaddexp(inside[row] + score_error[row], outside) + slack
+    return drawn._replace(log_prob=log_prob, log_partition=Estimate(inside, low, high))
 
 
-def _largest_of_each(engine: Engine, batch: Batch, threads: int) -> Iterator[tuple[int, Batch, Floats]]:
-    """Each query by itself with the largest logits (n,) of all items, which are computed for several at once."""
-    for rows, part in engine.groups(batch):
-        found = engine.largest(part, 0, threads)[0]
-        for row, largest in zip(rows.tolist(), found, strict=True):
+def _streams(batch: QueryBatch, seed: int) -> list[np.random.Generator]:
+    """One generator per query, named by its components and gates."""
+    components, gates = batch.side.components, batch.side.gates
+    contents = (
+        components[row].tobytes() + (b"" if gates is None else gates[row].tobytes()) for row in range(len(batch))
+    )
+    return generators(contents, seed)
+
+
+def _largest_logits(scorer: Scorer, batch: QueryBatch, threads: int) -> Iterator[tuple[int, QueryBatch, Floats]]:
+    """Row number, query and largest logits (n,) of each query; logits are computed for several queries at once."""
+    for rows, group in scorer.groups(batch):
+        logits = scorer.largest(group, 0, threads)[0]
+        for row, largest in zip(rows.tolist(), logits, strict=True):
             yield row, batch.take(np.array([row])), largest
 
 
-def _reject(
-    engine: Engine,
-    one: Batch,
-    largest: Floats,
-    n: int,
-    temperature: float,
-    rng: np.random.Generator,
-    threads: int,
-) -> tuple[Integers, Doubles, int]:
-    running, ceiling = _running_weights(largest, temperature), largest + one.single.logit[0]
-    kept: list[Integers] = []
-    kept_scores: list[Doubles] = []
-    found = spent = proposed = 0
-    while found < n:
-        rate = (found + 1) / (proposed + 1) if proposed else 0.5
-        wanted = min(int(1.2 * (n - found) / rate) + 16, max(1024, 4 * n))
-        if spent + wanted > engine.n / PATIENCE + 1024:
-            every = np.flatnonzero(np.isfinite(largest))
-            scores = engine.score_precisely(one, Lists.of([every]), threads)[0]
-            chosen = _choose(_running_weights(scores, temperature), n - found, rng)
-            kept, kept_scores = [*kept, every[chosen]], [*kept_scores, scores[chosen]]
-            spent += len(every)
-            break
-        proposals = _choose(running, wanted, rng)
-        distinct, back = np.unique(proposals, return_inverse=True)
-        scores = engine.score_precisely(one, Lists.of([distinct]), threads)[0][back]
-        chance = np.exp(np.minimum(0.0, (scores - ceiling[proposals]) / temperature))
-        good = np.flatnonzero(rng.random(wanted) < chance)[: n - found]
-        kept.append(proposals[good])
-        kept_scores.append(scores[good])
-        found, spent, proposed = found + len(good), spent + len(distinct), proposed + wanted
-    return np.concatenate(kept), np.concatenate(kept_scores), spent
+def _rounding_error(score_error: Doubles) -> Doubles:
+    """(b,) total variation from logits with errors of this size: weights are off by factors within exp(+-error)."""
+    total_variation = np.tanh(score_error)
+    return np.where(total_variation < NEGLIGIBLE, 0.0, total_variation)
 
 
-def draw_among(
-    engine: Engine,
-    batch: Batch,
-    n: int,
-    temperature: float,
-    candidates: int,
-    seed: int,
-    threads: int,
-) -> Drawn:
-    """Draw from the softmax of the best candidates by the average.
-
-    The total variation to the softmax of all is the mass of the others, O / (C + O).  Their largest logits bound O from
-    above; the candidates' scores, in float64, give C.
-    """
-    drawn, generators = _room(len(batch), n), _generators(batch, seed)
-    off = engine.precise_errors(batch) / temperature
-    rounding = _rounding(off)
-    for q, one, logits in _largest_of_each(engine, batch, threads):
-        listed = engine.best_average(one, candidates, threads)[0]
-        scores = engine.score_precisely(one, Lists.of([listed]), threads)[0]
-        chosen = _choose(_running_weights(scores, temperature), n, generators[q])
-        largest = logits.astype(np.float64)
-        largest[listed] = -np.inf
-        # Both sides of the comparison with what they may be off by.
-        inside = _log_sum(scores / temperature) - off[q]
-        outside = _log_sum(largest / temperature) + one.single.logit[0] / temperature
-        drawn.positions[q], drawn.scores[q], drawn.scored[q] = listed[chosen], scores[chosen], len(listed)
-        missed = np.exp(outside - np.logaddexp(inside, outside)) * (1 + 1e-9)
-        drawn.error[q] = min(1.0, missed + rounding[q])
-    return drawn
-
-
-def _rounding(off: Doubles) -> Doubles:
-    """(b,) total variation that logits off by so much may cause, as weights are off by factors within exp(+-off)."""
-    found = np.tanh(off)
-    return np.where(found < UNHEARD, 0.0, found)
-
-
-def _room(b: int, n: int) -> Drawn:
-    return Drawn(np.empty((b, n), np.int64), np.empty((b, n)), np.zeros(b), np.empty(b, np.int64))
-
-
-def _running_weights(scores: Floats | Doubles, temperature: float) -> Doubles:
-    wide = np.asarray(scores, np.float64)
-    return np.cumsum(np.exp((wide - wide.max()) / temperature))
-
-
-def _choose(running: Doubles, n: int, rng: np.random.Generator) -> Integers:
-    """(n,) places in proportion to the weights of which these are the running sums."""
-    # An excluded item has no weight: searching from the right never ends on it.
-    found = np.searchsorted(running, rng.random(n) * running[-1], side="right")
-    return np.asarray(np.minimum(found, np.searchsorted(running, running[-1], side="left")))
+def _empty(b: int, n: int) -> DrawnPositions:
+    return DrawnPositions(np.empty((b, n), np.int64), np.empty((b, n)), np.zeros(b), np.empty(b, np.int64))
 
 
 def _log_sum(values: Doubles) -> float:
     top = values.max()
     return float(top + np.log(np.exp(values - top).sum())) if np.isfinite(top) else -np.inf
+
+
+def _sum_slack(n: int, ceiling: float) -> float:
+    """Upper bound on the error of the log of a sum over at most n items, in float64.
+
+    Dividing by the temperature and adding the largest logit again each round a number of at most the ceiling.  Each
+    exponential, with the rounding of its argument, and each addition cost a few units of the largest term.
+    """
+    return UNIT * (8 * n + 16 * ceiling + 64)

@@ -1,8 +1,8 @@
-"""Learned similarities as torch modules: what is trained, and what `softindex.mol.build` makes a catalogue of."""
+"""Learned similarities as torch modules: train them, then pass them to `softindex.mol.build`."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -11,38 +11,66 @@ from torch.nn import functional
 
 from softindex.arguments import check_count, check_temperature
 from softindex.errors import InputError, show
-from softindex.mol.form import Form, Gate, ItemSide, QueryWeights
+from softindex.mol.spec import Gate, ItemSide, QueryWeights, SimilaritySpec
 
 __all__ = ["DotProduct", "MaxSim", "MixtureOfLogits", "mutual_information_loss"]
 
 
 def mutual_information_loss(weights: Tensor) -> Tensor:
-    """Return -H(p) + H(p | q, x) of the gate's weights (..., P), for the positive pairs: small where loads are even.
+    """Return a loss that is small where all pairs of components are used evenly and each choice is sharp.
 
-    The entropy of the mean weights is to be large, so that every pair of components learns; that of the weights of one
-    query and item small, so that they choose.  Added to the training loss with a weight of 0.001.
+    It is -H(p) + H(p | q, x): the entropy of the mean weights should be large, so that every pair learns; the entropy
+    of the weights of one query and item should be small, so that the gate chooses.  Add it to the training loss with a
+    weight of 0.001.
+
+    Args:
+        weights: Weights of the gate for the positive pairs, (..., P).
+
+    Returns:
+        A scalar.
     """
     flat = weights.reshape(-1, weights.shape[-1])
     return _entropy(flat).mean() - _entropy(flat.mean(dim=0))
 
 
 def _entropy(weights: Tensor) -> Tensor:
-    # The logarithm of a weight of zero has no gradient; that of the least float does, and is multiplied by zero.
+    # log(0) has no gradient.  The log of the smallest float has one, and is multiplied by zero.
     return -(weights * weights.clamp(min=torch.finfo(weights.dtype).tiny).log()).sum(dim=-1)
 
 
+class _Dropouts(NamedTuple):
+    item: float
+    user: float
+    weight: float
+
+
 class MixtureOfLogits(nn.Module):
-    """phi(q, x) = sum_p pi_p(q, x) <f_p(q), g_p(x)> / temperature over P = query_components * item_components pairs.
+    """Mixture of logits: phi(q, x) = sum_p pi_p(q, x) <f_p(q), g_p(x)> / temperature, over P pairs of components.
 
-    - Query components: SwiGLU(query_dim -> hidden) and a linear layer; with `users`, the last one is looked up in a
-      table of so many rows by the user's number, modulo the rows.
-    - Item components: a linear layer.  All components have length one.
-    - query_dim=None or item_dim=None: that side comes as components (b, query_components, component_dim) or
-      (m, item_components, component_dim), as from `ComponentPooling`; then gates="logits".
-    - Weights pi: the softmax of z sigmoid(z), z = u(q) * v(x) + w(l), each of u, v, w two layers with SiLU between;
-      l are the logits.  gates="logits" leaves u and v out, as for text encoders.
+    P = query_components * item_components.  All components have length one.  Query components come from
+    SwiGLU(query_dim -> hidden) and a linear layer, item components from a linear layer.  The weights pi are the softmax
+    of z sigmoid(z) with z = u(q) * v(x) + w(l); l are the logits, and u, v and w are two layers each with SiLU between
+    them.  Dropout acts in training only; after dropout the weights pi are normalised again.
 
-    Dropouts act in training only: on items, on user components, and on pi, which is then normalised again.
+    Args:
+        query_dim: Dimensions of a query.  None: queries come as components (b, query_components, component_dim), for
+            example from `ComponentPooling`.
+        item_dim: Dimensions of an item.  None: items come as components (m, item_components, component_dim).
+        query_components: Number of components of a query.
+        item_components: Number of components of an item.
+        component_dim: Dimensions of a component.
+        temperature: Divides the dot products.
+        users: Number of rows of a table that holds the last query component; user i gets row i modulo the rows.  None:
+            no user component.
+        hidden: Width of the query side.
+        gate_hidden: Width of the gates.
+        gates: "all", or "logits" to leave out u and v, as for text encoders and where a side comes as components.
+        item_dropout: Dropout of the item vectors.
+        user_dropout: Dropout of the user components.
+        weight_dropout: Dropout of the weights pi.
+
+    Raises:
+        InputError: When a setting is invalid, or settings do not fit each other.
     """
 
     def __init__(
@@ -57,56 +85,53 @@ class MixtureOfLogits(nn.Module):
         users: int | None = None,
         hidden: int = 512,
         gate_hidden: int = 128,
-        gates: str = "all",
+        gates: Literal["all", "logits"] = "all",
         item_dropout: float = 0.1,
         user_dropout: float = 0.5,
         weight_dropout: float = 0.2,
     ) -> None:
         super().__init__()
-        if gates not in ("all", "logits"):
-            raise InputError(f"there are no gates {gates!r}; use 'all' or 'logits'.")
-        if gates == "all" and (query_dim is None or item_dim is None):
-            raise InputError("gates look at vectors but a side comes as components; pass gates='logits'.")
-        if users is not None and query_dim is None:
-            raise InputError("users have a component but queries come with all of theirs; leave users out.")
-        counts = (query_components, item_components, component_dim)
-        self.query_components, self.item_components, self.component_dim = (
-            check_count(count, name)
-            for count, name in zip(counts, ("query_components", "item_components", "component_dim"), strict=True)
-        )
+        _check_sides(query_dim, item_dim, gates=gates, users=users)
+        self.query_components = check_count(query_components, "query_components")
+        self.item_components = check_count(item_components, "item_components")
+        self.component_dim = check_count(component_dim, "component_dim")
         self.temperature = check_temperature(temperature)
-        for size, name in (
-            (query_dim, "query_dim"),
-            (item_dim, "item_dim"),
-            (hidden, "hidden"),
-            (gate_hidden, "gate_hidden"),
-        ):
+        for size, name in ((query_dim, "query_dim"), (item_dim, "item_dim")):
             if size is not None:
                 check_count(size, name)
-        for share, name in ((item_dropout, "item"), (user_dropout, "user"), (weight_dropout, "weight")):
-            if not 0 <= share < 1:
-                raise InputError(f"{name}_dropout is {share!r}; expected a number from 0 to below 1.")
+        check_count(hidden, "hidden")
+        check_count(gate_hidden, "gate_hidden")
+        shares = _check_dropouts(_Dropouts(item_dropout, user_dropout, weight_dropout))
         from_query = self.query_components - (users is not None)
         if from_query < 1:
-            raise InputError("the user's component is the only one; ask for at least two query components.")
-        pairs = self.query_components * self.item_components
+            raise InputError(
+                "the user component would be the only query component; pass query_components of at least 2."
+            )
+        # The order in which layers are made decides which random numbers they start from.
         self.query_hidden = None if query_dim is None else nn.Linear(query_dim, 2 * hidden)
         self.query_out = None if query_dim is None else nn.Linear(hidden, from_query * self.component_dim)
         self.item_out = None if item_dim is None else nn.Linear(item_dim, self.item_components * self.component_dim)
         self.user_table = None if users is None else nn.Embedding(check_count(users, "users"), self.component_dim)
-        looked_at = gates == "all"
-        self.query_gate = _two_layers(query_dim, gate_hidden, pairs) if looked_at and query_dim is not None else None
-        self.item_gate = _two_layers(item_dim, gate_hidden, pairs) if looked_at and item_dim is not None else None
+        pairs, all_gates = self.query_components * self.item_components, gates == "all"
+        self.query_gate = _two_layers(query_dim, gate_hidden, pairs) if all_gates and query_dim is not None else None
+        self.item_gate = _two_layers(item_dim, gate_hidden, pairs) if all_gates and item_dim is not None else None
         self.logit_gate = _two_layers(pairs, gate_hidden, pairs)
-        self.item_dropout, self.user_dropout = nn.Dropout(item_dropout), nn.Dropout(user_dropout)
-        self.weight_dropout = nn.Dropout(weight_dropout)
+        self.item_dropout, self.user_dropout = nn.Dropout(shares.item), nn.Dropout(shares.user)
+        self.weight_dropout = nn.Dropout(shares.weight)
 
     def forward(
         self, queries: Tensor, items: Tensor, users: Tensor | None = None, *, with_weights: bool = False
     ) -> Any:
-        """Return scores (b, m) of queries (b, D) with items (m, D), shared by all, or (b, m, D), of each query.
+        """Return scores (b, m), and the weights of the pairs if requested.
 
-        with_weights: also the weights pi (b, m, P), before dropout, for `mutual_information_loss`.
+        Args:
+            queries: (b, D).
+            items: (m, D), shared by all queries, or (b, m, D), separate for each query.
+            users: (b,) user numbers, for a similarity with a user component.
+            with_weights: Also return the weights pi (b, m, P), before dropout, for `mutual_information_loss`.
+
+        Returns:
+            Scores (b, m); with weights, a pair of scores and weights.
         """
         components, query_gates = self.encode_queries(queries, users)
         item_components, item_gates = self.encode_items(items)
@@ -115,18 +140,19 @@ class MixtureOfLogits(nn.Module):
     def encode_queries(self, queries: Tensor, users: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Components (b, P_q, d) of length one and gates u (b, P), or None."""
         if (users is None) != (self.user_table is None):
-            raise InputError("users are given exactly where the similarity has a component for them; see `users=`.")
+            has, advice = ("a", "pass users") if users is None else ("no", "leave users out")
+            raise InputError(f"this similarity has {has} user component; {advice}.")
         if self.query_hidden is None or self.query_out is None:
             self._check_given(queries, self.query_components, "queries")
             components = queries
         else:
             _check_width(queries, self.query_hidden, "queries")
             first, second = self.query_hidden(queries).chunk(2, dim=-1)
-            made = self.query_out(functional.silu(first) * second)
-            components = made.unflatten(-1, (-1, self.component_dim))
+            flat = self.query_out(functional.silu(first) * second)
+            components = flat.unflatten(-1, (-1, self.component_dim))
         if users is not None and self.user_table is not None:
-            known = self.user_dropout(self.user_table(users % self.user_table.num_embeddings))
-            components = torch.cat([components, known.unsqueeze(-2)], dim=-2)
+            last = self.user_dropout(self.user_table(users % self.user_table.num_embeddings))
+            components = torch.cat([components, last.unsqueeze(-2)], dim=-2)
         gates = None if self.query_gate is None else self.query_gate(queries)
         return functional.normalize(components, dim=-1), gates
 
@@ -144,11 +170,11 @@ class MixtureOfLogits(nn.Module):
         gates = None if self.item_gate is None else self.item_gate(items)
         return functional.normalize(components, dim=-1), gates
 
-    def _check_given(self, components: Tensor, parts: int, name: str) -> None:
-        if components.dim() < 3 or components.shape[-2:] != (parts, self.component_dim):
+    def _check_given(self, components: Tensor, count: int, name: str) -> None:
+        if components.dim() < 3 or components.shape[-2:] != (count, self.component_dim):
             raise InputError(
                 f"the {name} have shape {tuple(components.shape)}; expected components "
-                f"(..., {parts}, {self.component_dim}), as this similarity was made without their dimension."
+                f"(..., {count}, {self.component_dim}): this similarity has no layers that make them."
             )
 
     def combine(
@@ -160,9 +186,12 @@ class MixtureOfLogits(nn.Module):
         *,
         with_weights: bool = False,
     ) -> Any:
-        """Scores (b, m) of components, and the weights where they are wanted; items with or without a batch axis."""
+        """Scores (b, m) of encoded queries and items, and the weights if requested.
+
+        Items have a batch axis or not, as in `forward`.
+        """
         if items.dim() == 3:
-            # Shared items: one product of matrices for the whole batch.
+            # Shared items: one matrix product for the entire batch.
             dots = queries.flatten(0, 1) @ items.flatten(0, 1).T
             dots = dots.reshape(*queries.shape[:2], *items.shape[:2]).transpose(1, 2)
         else:
@@ -179,9 +208,8 @@ class MixtureOfLogits(nn.Module):
         scores = (used * logits).sum(dim=-1)
         return (scores, weights) if with_weights else scores
 
-    def form(self) -> Form:
-        """What a catalogue needs of it, without torch."""
-        second = _arrays(self.logit_gate)
+    def spec(self) -> SimilaritySpec:
+        """Sizes, temperature and weights, as `softindex.mol.build` needs them."""
         users = None if self.user_table is None else _array(self.user_table.weight)
         query = None
         if self.query_hidden is not None and self.query_out is not None:
@@ -193,13 +221,13 @@ class MixtureOfLogits(nn.Module):
                 **({} if self.query_gate is None else _named_gate(self.query_gate)),
                 users=users,
             )
-        return Form(
+        return SimilaritySpec(
             self.query_components,
             self.item_components,
             self.component_dim,
             self.temperature,
             True,
-            Gate(*second),
+            Gate(*_arrays(self.logit_gate)),
             query,
             self.item_gate is not None,
         )
@@ -209,34 +237,37 @@ class MixtureOfLogits(nn.Module):
         weight = next(self.parameters())
         given = _tensor(items).to(weight.device, weight.dtype)
         with torch.no_grad():
-            # Not by eval(): another thread may be training the same module.
+            # eval() would not do: another thread may be training this module.
             components, gates = self._encode_items(given, nn.Identity())
-            # In half precision lengths are off by more than a catalogue allows.
+            # In half precision the lengths are farther from one than an index accepts.
             components = functional.normalize(components.float(), dim=-1)
             return ItemSide(_array(components), None if gates is None else _array(gates))
 
 
 class DotProduct(nn.Module):
-    """<q, x> / temperature, with components as they are given; normalised: the cosine."""
+    """Dot product <q, x> / temperature, or cosine / temperature.
+
+    Args:
+        dim: Dimensions of queries and items.
+        temperature: Divides the dot products.
+        normalised: Scale queries and items to length one first, which gives the cosine.
+    """
 
     def __init__(self, dim: int, *, temperature: float = 1.0, normalised: bool = False) -> None:
         super().__init__()
-        self.dim, self.temperature, self.normalised = (
-            check_count(dim, "dim"),
-            check_temperature(temperature),
-            normalised,
-        )
+        self.dim, self.temperature = check_count(dim, "dim"), check_temperature(temperature)
+        self.normalised = normalised
 
     def forward(self, queries: Tensor, items: Tensor, users: Tensor | None = None) -> Tensor:
-        """Return scores (b, m) of queries (b, d) with items (m, d), shared by all, or (b, m, d), of each query."""
+        """Return scores (b, m) of queries (b, d) and items (m, d), shared by all queries, or (b, m, d)."""
         if self.normalised:
             queries, items = functional.normalize(queries, dim=-1), functional.normalize(items, dim=-1)
         dots = queries @ items.T if items.dim() == 2 else torch.einsum("bd,bmd->bm", queries, items)
         return dots / self.temperature
 
-    def form(self) -> Form:
-        """One component each, and no gate."""
-        return Form(1, 1, self.dim, self.temperature, self.normalised, None, None, False)
+    def spec(self) -> SimilaritySpec:
+        """One component on each side, and no gate."""
+        return SimilaritySpec(1, 1, self.dim, self.temperature, self.normalised, None, None, False)
 
     def item_side(self, items: Any) -> ItemSide:
         """Items (m, d) as components (m, 1, d)."""
@@ -245,7 +276,14 @@ class DotProduct(nn.Module):
 
 
 class MaxSim(nn.Module):
-    """sum_p max_r <q_p, x_r> / temperature: each of the query's vectors finds the nearest of the item's."""
+    """MaxSim: sum_p max_r <q_p, x_r> / temperature.  Each query vector is matched with the nearest item vector.
+
+    Args:
+        query_components: Number of vectors of a query.
+        item_components: Number of vectors of an item.
+        component_dim: Dimensions of a vector.
+        temperature: Divides the sum.
+    """
 
     def __init__(
         self, query_components: int, item_components: int, component_dim: int, *, temperature: float = 1.0
@@ -257,15 +295,15 @@ class MaxSim(nn.Module):
         self.temperature = check_temperature(temperature)
 
     def forward(self, queries: Tensor, items: Tensor, users: Tensor | None = None) -> Tensor:
-        """Return scores (b, m) of queries (b, P_q, d) with items (m, P_x, d), or (b, m, P_x, d) of each query."""
+        """Return scores (b, m) of queries (b, P_q, d) and items (m, P_x, d), shared by all, or (b, m, P_x, d)."""
         pattern = "bpd,mrd->bmpr" if items.dim() == 3 else "bpd,bmrd->bmpr"
         dots = torch.einsum(pattern, functional.normalize(queries, dim=-1), functional.normalize(items, dim=-1))
         return dots.amax(dim=-1).sum(dim=-1) / self.temperature
 
-    def form(self) -> Form:
-        """No gate: the mean over the query's components, at a temperature so many times smaller, is their sum."""
+    def spec(self) -> SimilaritySpec:
+        """No gate.  A sum over P_q components is their mean at a temperature P_q times smaller."""
         temperature = self.temperature / self.query_components
-        return Form(
+        return SimilaritySpec(
             self.query_components, self.item_components, self.component_dim, temperature, True, None, None, False
         )
 
@@ -274,11 +312,27 @@ class MaxSim(nn.Module):
         return ItemSide(_array(functional.normalize(_tensor(items).float(), dim=-1)), None)
 
 
+def _check_sides(query_dim: int | None, item_dim: int | None, *, gates: str, users: int | None) -> None:
+    if gates not in ("all", "logits"):
+        raise InputError(f"gates is {show(gates)}; expected 'all' or 'logits'.")
+    if gates == "all" and (query_dim is None or item_dim is None):
+        raise InputError("gates='all' needs query_dim and item_dim; pass both, or gates='logits'.")
+    if users is not None and query_dim is None:
+        raise InputError("users needs query_dim, but queries come with all of their components; leave users out.")
+
+
+def _check_dropouts(shares: _Dropouts) -> _Dropouts:
+    for name, share in shares._asdict().items():
+        if not 0 <= share < 1:
+            raise InputError(f"{name}_dropout is {show(share)}; expected a number of at least 0 and below 1.")
+    return shares
+
+
 def _check_width(rows: Tensor, layer: nn.Linear, name: str) -> None:
     if rows.dim() < 2 or rows.shape[-1] != layer.in_features:
         raise InputError(
             f"the {name} have shape {tuple(rows.shape)}; expected rows of {layer.in_features} numbers: encode them "
-            "with the model that this similarity was made for."
+            "with the model that this similarity was trained with."
         )
 
 

@@ -1,0 +1,359 @@
+"""MixtureIndex: the items of a learned similarity, ready for search and sampling without torch."""
+
+from __future__ import annotations
+
+import os
+import threading
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from softindex.arguments import check_choice, check_count, check_ids, check_seed, check_temperature, check_threads
+from softindex.blas import blas_threads
+from softindex.errors import InputError
+from softindex.mol import storage
+from softindex.mol.items import Items, count_items, encode_items
+from softindex.mol.options import DEFAULT_CANDIDATES, check_available, check_method, check_search
+from softindex.mol.queries import encode
+from softindex.mol.retrieval import Retrieved, SearchPlan, rank, retrieve
+from softindex.mol.sampling import SAMPLE_METHODS, DrawnPositions, DrawOptions, draw_exactly, draw_from_candidates
+from softindex.mol.scorer import QueryBatch
+from softindex.mol.snapshot import Snapshot
+from softindex.mol.spec import ItemSide, LearnedSimilarity, SimilaritySpec, check_spec
+from softindex.mol.storage import KIND
+from softindex.progress import reporting
+from softindex.records import Draws, Estimate, Floats, Ids, Stored, TopK
+from softindex.store import save as save_stored
+
+__all__ = ["KIND", "MixtureIndex", "build", "from_stored"]
+
+SearchMethod = Literal["exact", "brute-force", "two-pass", "per-embedding", "average", "combined"]
+SampleMethod = Literal["exact", "candidates"]
+Unknown = Literal["error", "ignore"]
+
+
+class MixtureIndex:
+    """Items under a learned similarity.  Made by `softindex.mol.build` or `softindex.load`.
+
+    Any number of threads may search, sample, add and remove at once.  Each search sees the items of one moment.
+    """
+
+    __slots__ = ("_lock", "_similarity", "_snapshot")
+
+    def __init__(self, snapshot: Snapshot, similarity: LearnedSimilarity | None = None) -> None:
+        self._snapshot, self._similarity = snapshot, similarity
+        # Changes start from the current snapshot: two at a time would lose one of them.
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return self._snapshot.n
+
+    def __repr__(self) -> str:
+        spec = self.spec
+        return (
+            f"<softindex.mol.MixtureIndex: {len(self)} items, {spec.query_components} x {spec.item_components} "
+            f"components of {spec.component_dim}>"
+        )
+
+    def __reduce__(self) -> str:
+        raise TypeError(
+            "a MixtureIndex is not pickled; save it with index.save(path) and open it with softindex.load(path)."
+        )
+
+    @property
+    def spec(self) -> SimilaritySpec:
+        """Sizes, temperature and weights of the similarity."""
+        return self._snapshot.spec
+
+    @property
+    def ids(self) -> Ids:
+        """(n,) ids in storage order."""
+        return self._snapshot.all_ids()
+
+    @property
+    def averages(self) -> Floats:
+        """(n, d) float32, the mean component of each item, in storage order.
+
+        Put them into any inner-product index to use it as a first stage for `rank`.
+        """
+        return self._snapshot.items.averages
+
+    def average_queries(self, queries: ArrayLike, *, users: ArrayLike | None = None) -> Floats:
+        """Return the sum of each query's components: the query vectors for an index of `averages`.
+
+        Args:
+            queries: Queries as for `top_k`.
+            users: User numbers as for `top_k`.
+
+        Returns:
+            (b, d) float32; (d,) for a single query.
+        """
+        with blas_threads(1):
+            side = encode(self.spec, queries, users)
+        summed = np.ascontiguousarray(side.components.sum(axis=1))
+        return summed[0] if side.single else summed
+
+    def top_k(
+        self,
+        queries: ArrayLike,
+        k: int,
+        *,
+        method: SearchMethod = "exact",
+        candidates: int | tuple[int, int] | None = None,
+        gap: float | None = None,
+        exclude: Any = None,
+        unknown: Unknown = "error",
+        users: ArrayLike | None = None,
+        threads: int | None = None,
+    ) -> TopK:
+        """Return the k items most similar to each query, best first, with proofs.
+
+        The exact methods always find the k best:
+
+        - "brute-force" scores every item.
+        - "two-pass" scores a few good items, then every item whose largest logit reaches the k-th best score so far.
+        - "exact" looks at a few items and picks the faster of these two.
+
+        The approximate methods score candidates only:
+
+        - "per-embedding": the best items of each pair of components.
+        - "average": the items whose mean component has the largest product with the sum of the query's components.
+        - "combined": both.
+
+        With one pair of components the logit is the score, and every method scores all items.
+
+        Args:
+            queries: Queries (b, D) or (D,) as the similarity takes them; components (b, P_q, d) or (P_q, d) where it
+                takes components.
+            k: Number of items to return.
+            method: How to search.
+            candidates: Number of candidates.  "per-embedding" takes it for each pair (default k), "average" in total
+                (default 500, or 4 k if that is more).  "combined" takes a pair of numbers, for each pair and by the
+                average (default k / 10 and as above); a single number stands for both, so more items are scored.
+            gap: Add candidates until the gap of the result is at most this, or `candidates` (default: all items) are
+                used up.  The `gap` of the result says whether it was reached.  Approximate methods only.
+            exclude: Ids that must not be returned: one sequence for all queries, or one per query.
+            unknown: What to do with ids in `exclude` that the index does not hold: "error" or "ignore".
+            users: (b,) user numbers, for a similarity with a user component.
+            threads: Number of threads; None uses every CPU.
+
+        Returns:
+            Ids, scores (float64) and proofs, (b, k) and (b,); without the first axis for a single query.
+
+        Raises:
+            InputError: When an argument is invalid, or fewer than k items are left.
+            MethodError: When there is no such method.
+            UnknownIdError: When `exclude` has an id that the index does not hold, unless `unknown` is "ignore".
+        """
+        count, snapshot = check_count(k, "k"), self._snapshot
+        workers = check_threads(threads)
+        plan = check_search(snapshot.n, count, method, candidates=candidates, gap=gap, threads=workers)
+        batch = _batch(snapshot, queries, users, exclude, unknown)
+        check_available(batch, count)
+        return _top_k(snapshot, retrieve(snapshot.scorer, batch, plan), batch.side.single)
+
+    def rank(
+        self, queries: ArrayLike, ids: Any, k: int, *, users: ArrayLike | None = None, threads: int | None = None
+    ) -> TopK:
+        """Return the k best of the candidates that you pass.
+
+        The `gap` of the result allows for the largest score that any other item could have.
+
+        Args:
+            queries: Queries as for `top_k`.
+            ids: Candidates: (m,) for all queries, (b, m), or one sequence per query.  Repeated ids count once.
+            k: Number of items to return.
+            users: User numbers as for `top_k`.
+            threads: Number of threads; None uses every CPU.
+
+        Returns:
+            The result in the form of `top_k`.
+
+        Raises:
+            InputError: When an argument is invalid, or a query has fewer than k different candidates.
+            UnknownIdError: When the index does not hold one of the ids.
+        """
+        count, workers, snapshot = check_count(k, "k"), check_threads(threads), self._snapshot
+        batch = _batch(snapshot, queries, users, None, "error")
+        listed = snapshot.find(ids, len(batch), name="the list of ids")
+        lists = listed.split(listed.positions)
+        if len(lists) == 1:
+            lists = lists * len(batch)
+        if min(len(positions) for positions in lists) < count:
+            raise InputError(f"k is {count} but a query has fewer candidates; pass at least k different ids per query.")
+        plan = SearchPlan("average", count, 0, 1, None, workers)
+        return _top_k(snapshot, rank(snapshot.scorer, batch, lists, plan), batch.side.single)
+
+    def sample(
+        self,
+        queries: ArrayLike,
+        n: int = 1,
+        *,
+        temperature: float,
+        method: SampleMethod = "exact",
+        candidates: int | None = None,
+        exclude: Any = None,
+        unknown: Unknown = "error",
+        users: ArrayLike | None = None,
+        seed: int | None = None,
+        threads: int | None = None,
+    ) -> Draws:
+        """Draw n items per query, with replacement, from the softmax of the scores divided by the temperature.
+
+        - "exact" draws from this softmax itself, by rejection: it proposes items by their largest logit and scores only
+          the proposals.  Where too many are rejected it scores all items.
+        - "candidates" draws from the softmax of the best candidates by the average and never returns another item.
+
+        On a CPU with other instructions, scores differ in their last digits, and so, rarely, do draws.
+
+        Args:
+            queries: Queries as for `top_k`.
+            n: Number of draws per query.
+            temperature: Divides the scores, on top of the similarity's own temperature.
+            method: Which distribution to draw from.
+            candidates: Number of candidates (default 500), for "candidates" only.
+            exclude: Ids that must not be drawn: one sequence for all queries, or one per query.
+            unknown: What to do with ids in `exclude` that the index does not hold: "error" or "ignore".
+            users: User numbers as for `top_k`.
+            seed: The same seed and query give the same draws in any batch; copies of a query in one call draw
+                differently.  None draws a fresh seed.
+            threads: Number of threads; None uses every CPU.
+
+        Returns:
+            Ids and scores (b, n), without the first axis for a single query.  `error` is a proven upper bound on the
+            total variation to the softmax of all items that are not excluded (below 1e-9 it is reported as 0).
+            `log_prob` and `log_partition` are None for "exact", which does not score all items.  For "candidates",
+            `log_prob` is that of the candidates' softmax; `log_partition` has log Z of the candidates as its value,
+            and its bounds hold for log Z of all items that are not excluded.
+
+        Raises:
+            InputError: When an argument is invalid, or `exclude` leaves nothing to draw.
+            MethodError: When there is no such method.
+            UnknownIdError: When `exclude` has an id that the index does not hold, unless `unknown` is "ignore".
+        """
+        count, divisor, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
+        name = check_method(method, SAMPLE_METHODS)
+        if candidates is not None and name == "exact":
+            raise InputError('candidates is for method "candidates" only; leave it out.')
+        most = DEFAULT_CANDIDATES if candidates is None else check_count(candidates, "candidates")
+        options, snapshot = DrawOptions(count, divisor, key, check_threads(threads)), self._snapshot
+        batch = _batch(snapshot, queries, users, exclude, unknown)
+        check_available(batch, 1)
+        if name == "exact":
+            drawn = draw_exactly(snapshot.scorer, batch, options)
+        else:
+            drawn = draw_from_candidates(snapshot.scorer, batch, min(most, snapshot.n), options)
+        return _draws(snapshot, drawn, batch.side.single, name, key)
+
+    def add(self, items: Any, ids: Any = None) -> None:
+        """Add items.  Each call copies the components of all items, so add many at a time.
+
+        Args:
+            items: Items as the similarity takes them, or an `ItemSide`.  A loaded index has no item side: pass
+                `similarity.item_side(items)`.
+            ids: One id per item, of the type that the index has; None where ids are row numbers, which continue.
+
+        Raises:
+            InputError: When the items or ids are invalid.  The index does not change.
+        """
+        components, gates = encode_items(self._similarity, self.spec, items)
+        with self._lock:
+            self._snapshot = self._snapshot.add(components, gates, ids)
+
+    def remove(self, ids: Any) -> None:
+        """Remove items.  Each call copies the components of the others, so remove many at a time.
+
+        Args:
+            ids: One id, or a sequence or set of ids.
+
+        Raises:
+            InputError: When no item would be left.  The index does not change.
+            UnknownIdError: When the index does not hold one of the ids.  The index does not change.
+        """
+        with self._lock:
+            self._snapshot = self._snapshot.remove(ids)
+
+    def save(self, path: str | os.PathLike[str], *, progress: bool = False) -> None:
+        """Write the index to a directory, atomically: after a crash, the old or the new version is there.
+
+        Args:
+            path: Directory to write; an index there is replaced.
+            progress: Show a progress bar on a terminal.
+
+        Raises:
+            SaveError: When the index cannot be written.
+        """
+        with reporting(progress) as report:
+            saving = None if report is None else partial(report, "saving")
+            save_stored(path, storage.to_stored(self._snapshot), progress=saving)
+
+
+def build(similarity: LearnedSimilarity, items: Any, *, ids: Any = None) -> MixtureIndex:
+    """Build an index: compute the components, gates and averages of all items, once.
+
+    Args:
+        similarity: A `MixtureOfLogits`, `DotProduct` or `MaxSim`, or any object with the methods of
+            `LearnedSimilarity`.
+        items: Items as `similarity.item_side` takes them; it gets a block of them at a time.
+        ids: Integers or strings, one per item; None uses row numbers.
+
+    Returns:
+        The index.
+
+    Raises:
+        InputError: When the similarity, the items or the ids are invalid.
+    """
+    if not (hasattr(similarity, "spec") and hasattr(similarity, "item_side")):
+        raise InputError(
+            f"a {type(similarity).__name__} is no similarity; pass an object with spec() and item_side(items)."
+        )
+    if isinstance(items, ItemSide):
+        raise InputError("items are an ItemSide; pass the items that item_side of the similarity takes.")
+    spec = check_spec(similarity.spec())
+    chosen = None if ids is None else check_ids(ids, count_items(items))
+    snapshot = Snapshot.start(spec, Items.measure(*encode_items(similarity, spec, items)), chosen)
+    return MixtureIndex(snapshot, similarity)
+
+
+def from_stored(stored: Stored) -> MixtureIndex:
+    """Return the index that was saved; CorruptIndexError if it is damaged."""
+    return MixtureIndex(storage.from_stored(stored))
+
+
+def _batch(snapshot: Snapshot, queries: Any, users: Any, exclude: Any, unknown: Any) -> QueryBatch:
+    """Encode the queries and find the items that they exclude."""
+    policy = check_choice(unknown, "unknown", ("error", "ignore"))
+    with blas_threads(1):
+        side = encode(snapshot.spec, queries, users)
+        excluded = snapshot.find(exclude, len(side.components), name="exclude", unknown=policy)
+        return snapshot.scorer.batch(side, excluded)
+
+
+def _top_k(snapshot: Snapshot, result: Retrieved, single: bool) -> TopK:
+    first = 0 if single else slice(None)
+    return TopK(
+        snapshot.ids.at(result.positions)[first],
+        result.scores[first],
+        result.proven[first],
+        result.gap[first],
+        result.scored[first],
+    )
+
+
+def _draws(snapshot: Snapshot, drawn: DrawnPositions, single: bool, method: str, seed: int) -> Draws:
+    first = 0 if single else slice(None)
+    log_z = drawn.log_partition
+    if log_z is not None and single:
+        log_z = Estimate(*(np.asarray(values)[0] for values in (log_z.value, log_z.low, log_z.high)))
+    return Draws(
+        snapshot.ids.at(drawn.positions)[first],
+        None if drawn.log_prob is None else drawn.log_prob[first],
+        drawn.error[first],
+        drawn.scored[first],
+        method,
+        seed,
+        log_partition=log_z,
+        scores=drawn.scores[first],
+    )

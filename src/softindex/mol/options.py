@@ -1,0 +1,74 @@
+"""Checks of the options of a search: method, candidates and gap become a SearchPlan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from softindex.arguments import check_count
+from softindex.errors import InputError, MethodError, show
+from softindex.mol.retrieval import METHODS, SearchPlan
+from softindex.mol.scorer import QueryBatch
+
+__all__ = ["DEFAULT_CANDIDATES", "check_available", "check_method", "check_search"]
+
+DEFAULT_CANDIDATES = 500
+"""Least number of candidates by the average where the caller names none."""
+
+
+def check_method(method: Any, methods: tuple[str, ...]) -> str:
+    """Return one of the methods."""
+    if isinstance(method, str) and method in methods:
+        return method
+    raise MethodError(f"method is {show(method)}; expected one of {', '.join(methods)}.")
+
+
+def check_search(n: int, k: int, method: Any, *, candidates: Any, gap: Any, threads: int) -> SearchPlan:
+    """Return the plan of a search for the k best of n items."""
+    name = check_method(method, METHODS)
+    if name in ("exact", "brute-force", "two-pass"):
+        if candidates is not None or gap is not None:
+            raise InputError(f"method {name!r} is exact and takes neither candidates nor a gap; leave them out.")
+        return SearchPlan(name, k, 0, 0, None, threads)
+    accepted = None if gap is None else _check_gap(gap)
+    per_pair, by_average = _candidate_counts(k, name, candidates, all_items=n if accepted is not None else None)
+    return SearchPlan(name, k, min(per_pair, n), min(by_average, n), accepted, threads)
+
+
+def check_available(batch: QueryBatch, count: int) -> None:
+    """Refuse to return `count` items where exclusions leave fewer."""
+    short = np.flatnonzero(batch.available < count)
+    if len(short):
+        row = int(short[0])
+        raise InputError(
+            f"{count} items were requested but {batch.available[row]} are left for query {row}; request at most that "
+            "many, or exclude fewer."
+        )
+
+
+def _check_gap(gap: Any) -> float:
+    number = isinstance(gap, (float, int, np.floating, np.integer)) and not isinstance(gap, bool)
+    if not number or not 0 <= gap < np.inf:
+        raise InputError(f"gap is {show(gap)}; expected one number of at least 0.")
+    return float(gap)
+
+
+def _candidate_counts(k: int, method: str, candidates: Any, *, all_items: int | None) -> tuple[int, int]:
+    """Number of candidates for each pair, and by the average; all_items: the default where a gap is to be reached."""
+    if isinstance(candidates, (tuple, list)):
+        if method != "combined" or len(candidates) != 2:
+            raise InputError(
+                f"candidates is {show(candidates)}; expected one number, or a pair of numbers for method 'combined'."
+            )
+        per_pair, by_average = (check_count(count, "candidates") for count in candidates)
+    elif candidates is not None:
+        per_pair = by_average = check_count(candidates, "candidates")
+    elif all_items is not None:
+        per_pair = by_average = all_items
+    else:
+        per_pair, by_average = k if method == "per-embedding" else max(1, k // 10), max(DEFAULT_CANDIDATES, 4 * k)
+    counts = per_pair * (method != "average"), by_average * (method != "per-embedding")
+    if max(counts) < k:
+        raise InputError(f"candidates is {show(candidates)} but k is {k}; pass at least k candidates.")
+    return counts

@@ -1,0 +1,226 @@
+"""Scorer: passes batches of queries to the compiled mixture, and bounds the errors of the numbers that come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softindex.blas import blas_threads
+from softindex.errors import CorruptIndexError, InputError
+from softindex.kernels import NativeMixture, preferred_target
+from softindex.mol.items import Items
+from softindex.mol.queries import QuerySide
+from softindex.mol.score_errors import DOUBLE, SINGLE, Errors, Sizes, bound_errors, hidden_sizes, pair_products
+from softindex.mol.spec import SimilaritySpec
+from softindex.records import Doubles, Floats, Integers
+
+__all__ = ["PositionLists", "QueryBatch", "Scorer"]
+
+GROUP_VALUES = 1 << 25
+"""Largest logits in memory at once: 128 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionLists:
+    """A list of item positions for each of b queries: positions[offsets[q] : offsets[q + 1]] belong to query q."""
+
+    offsets: Integers
+    positions: Integers
+
+    @classmethod
+    def of(cls, lists: list[Integers]) -> PositionLists:
+        """From one array per query."""
+        offsets = np.zeros(len(lists) + 1, np.int64)
+        np.cumsum([len(positions) for positions in lists], out=offsets[1:])
+        joined = np.concatenate(lists) if lists else np.empty(0, np.int64)
+        return cls(offsets, np.ascontiguousarray(joined, np.int64))
+
+    @property
+    def counts(self) -> Integers:
+        """(b,) length of each list."""
+        return np.diff(self.offsets)
+
+    def take(self, rows: Integers) -> PositionLists:
+        """The lists of some of the queries."""
+        if len(rows) == len(self.offsets) - 1:
+            return self
+        lists = self.split(self.positions)
+        return PositionLists.of([lists[row] for row in rows.tolist()])
+
+    def split(self, values: NDArray[Any]) -> list[NDArray[Any]]:
+        """Values (total,), one per position, as one array per query."""
+        return np.split(values, self.offsets[1:-1])
+
+
+@dataclass(frozen=True, slots=True)
+class QueryBatch:
+    """Encoded queries, the items they exclude, and bounds on the errors of their scores."""
+
+    side: QuerySide
+    excluded: PositionLists
+    """One list for all queries, or one per query."""
+    available: Integers
+    """(b,) number of items that are not excluded."""
+    sizes: Sizes
+    errors: Errors
+    """Of scores in float32."""
+
+    def __len__(self) -> int:
+        return len(self.side.components)
+
+    def take(self, rows: Integers) -> QueryBatch:
+        """Some of the queries; rows must increase."""
+        if len(rows) == len(self):
+            return self
+        side, shared = self.side, len(self.excluded.offsets) == 2
+        gates = None if side.gates is None else np.ascontiguousarray(side.gates[rows])
+        lists = [] if shared else self.excluded.split(self.excluded.positions)
+        return QueryBatch(
+            QuerySide(np.ascontiguousarray(side.components[rows]), gates, side.single),
+            self.excluded if shared else PositionLists.of([lists[row] for row in rows.tolist()]),
+            self.available[rows],
+            self.sizes.take(rows),
+            Errors(*(values[rows] for values in self.errors)),
+        )
+
+
+class Scorer:
+    """Scores of the items of an index.  The items are not copied."""
+
+    __slots__ = ("_items", "_native", "_products", "spec")
+
+    def __init__(self, spec: SimilaritySpec, items: Items) -> None:
+        gate = spec.gate
+        self._native = NativeMixture(
+            items.components,
+            items.gates,
+            items.averages,
+            spec.query_components,
+            None if gate is None else gate.first,
+            None if gate is None else gate.first_bias,
+            None if gate is None else gate.second,
+            None if gate is None else gate.second_bias,
+            preferred_target(),
+        )
+        self.spec, self._items = spec, items
+        self._products = pair_products(spec)
+
+    @property
+    def n(self) -> int:
+        """Number of items."""
+        return len(self._items.components)
+
+    def groups(self, batch: QueryBatch, most: int | None = None) -> Iterator[tuple[Integers, QueryBatch]]:
+        """Rows and queries in groups whose largest logits fit into memory; at most `most` queries per group."""
+        fitting = max(1, GROUP_VALUES // self.n)
+        step = fitting if most is None else min(most, fitting)
+        for begin in range(0, len(batch), step):
+            rows = np.arange(begin, min(len(batch), begin + step))
+            yield rows, batch.take(rows)
+
+    def batch(self, side: QuerySide, excluded: PositionLists) -> QueryBatch:
+        """Encoded queries with their exclusions."""
+        available = np.broadcast_to(self.n - excluded.counts, len(side.components))
+        wide, lengths = side.components.astype(np.float64), self._items.lengths
+        sizes = Sizes(
+            np.sqrt(np.einsum("bpd,bpd->bp", wide, wide)) * (1 + 1e-12),
+            lengths,
+            None if side.gates is None else np.abs(side.gates.astype(np.float64)),
+            None if side.gates is None else self._items.gate_sizes,
+            hidden_sizes(self.spec, self._products, wide, lengths),
+        )
+        errors = bound_errors(self.spec, sizes, SINGLE)
+        if not (errors.ceiling < 1e30).all() or not np.isfinite(errors.score).all():
+            raise InputError("the queries are so long that scores would overflow float32; rescale them.")
+        return QueryBatch(side, excluded, available, sizes, errors)
+
+    def best(self, batch: QueryBatch, keep: int, threads: int) -> tuple[Integers, Floats]:
+        """Positions and scores (b, keep) of the best items, best first; -1 and -inf where there are fewer."""
+        positions, scores = np.empty((len(batch), keep), np.int64), np.empty((len(batch), keep), np.float32)
+        out = batch.excluded
+        self._native.best(self._scaled(batch), batch.side.gates, out.offsets, out.positions, threads, positions, scores)
+        return positions, scores
+
+    def best_listed(self, batch: QueryBatch, lists: PositionLists, keep: int, threads: int) -> tuple[Integers, Floats]:
+        """The same among the listed items of each query.  Positions in a list must increase."""
+        positions, scores = np.empty((len(batch), keep), np.int64), np.empty((len(batch), keep), np.float32)
+        self._native.best_listed(
+            self._scaled(batch), batch.side.gates, lists.offsets, lists.positions, threads, positions, scores
+        )
+        return positions, scores
+
+    def best_average(self, batch: QueryBatch, keep: int, threads: int) -> list[Integers]:
+        """At most `keep` positions per query, increasing: the largest products of averages with the summed query."""
+        positions = np.empty((len(batch), keep), np.int64)
+        summed = np.ascontiguousarray(batch.side.components.sum(axis=1))
+        out = batch.excluded
+        self._native.best_average(summed, out.offsets, out.positions, threads, positions)
+        counts = np.minimum(batch.available, keep)
+        if (positions[np.arange(len(batch)), counts - 1] < 0).any():
+            raise CorruptIndexError("averages of items are not numbers: the index is damaged; build it again.")
+        return [row[:count] for row, count in zip(positions, counts.tolist(), strict=True)]
+
+    def largest(self, batch: QueryBatch, keep: int, threads: int) -> tuple[Floats, Integers | None]:
+        """(b, n) largest logit of each item, -inf where it is excluded.
+
+        With keep > 0 also (b, P, keep) positions of the largest logits of each pair, -1 where there are fewer.
+        """
+        logits = np.empty((len(batch), self.n), np.float32)
+        positions = np.empty((len(batch), self.spec.pairs, keep), np.int64) if keep else None
+        out = batch.excluded
+        self._native.largest(self._scaled(batch), out.offsets, out.positions, threads, logits, positions)
+        return logits, positions
+
+    def score(self, batch: QueryBatch, lists: PositionLists, threads: int) -> list[Floats]:
+        """Scores of the listed items of each query, with errors of at most batch.errors.score."""
+        scores = np.empty(len(lists.positions), np.float32)
+        self._native.score_listed(
+            self._scaled(batch), batch.side.gates, lists.offsets, lists.positions, threads, scores
+        )
+        return lists.split(scores)
+
+    def score_precisely(self, batch: QueryBatch, lists: PositionLists, threads: int) -> list[Doubles]:
+        """The same in float64, with errors of at most precise_errors(batch)."""
+        scores = np.empty(len(lists.positions))
+        gates = batch.side.gates
+        wide = batch.side.components.astype(np.float64) / self.spec.temperature
+        self._native.score_precisely(
+            wide,
+            None if gates is None else gates.astype(np.float64),
+            lists.offsets,
+            lists.positions,
+            threads,
+            scores,
+        )
+        return lists.split(scores)
+
+    def precise_errors(self, batch: QueryBatch) -> Doubles:
+        """(b,) upper bounds on the errors of scores in float64."""
+        # A BLAS thread, once woken, keeps spinning on a core that the kernels need.
+        with blas_threads(1):
+            return bound_errors(self.spec, batch.sizes, DOUBLE).score
+
+    def copies(self, position: int, others: Integers) -> NDArray[np.bool_]:
+        """(m,) which of the other items have the same components and gates, and so exactly the same scores."""
+        components, gates = self._items.components, self._items.gates
+        equal = (components[others] == components[position]).all(axis=(1, 2))
+        if gates is not None:
+            equal &= (gates[others] == gates[position]).all(axis=1)
+        return np.asarray(equal)
+
+    def sample_largest(self, batch: QueryBatch, count: int) -> Floats:
+        """(b, m) largest logits of at most `count` items, evenly spaced."""
+        some = self._items.components[:: max(1, self.n // count)][:count]
+        queries = self._scaled(batch)
+        with blas_threads(1):
+            dots = queries.reshape(-1, self.spec.component_dim) @ some.reshape(-1, self.spec.component_dim).T
+        dots = dots.reshape(len(batch), self.spec.query_components, len(some), self.spec.item_components)
+        return np.asarray(dots.max(axis=(1, 3)))
+
+    def _scaled(self, batch: QueryBatch) -> Floats:
+        # Divide in float64: the temperature is rarely a float32 number.
+        return (batch.side.components / np.float64(self.spec.temperature)).astype(np.float32)
