@@ -14,7 +14,7 @@ from softindex.arguments import check_choice, check_count, check_ids, check_seed
 from softindex.blas import blas_threads
 from softindex.errors import InputError
 from softindex.mol import storage
-from softindex.mol.items import Items, count_items, encode_items
+from softindex.mol.items import EncodedItems, count_items, encode_items
 from softindex.mol.options import DEFAULT_CANDIDATES, check_available, check_method, check_search
 from softindex.mol.queries import encode
 from softindex.mol.retrieval import Retrieved, SearchPlan, rank, retrieve
@@ -313,7 +313,7 @@ def build(similarity: LearnedSimilarity, items: Any, *, ids: Any = None) -> Mixt
         raise InputError("items are an ItemSide; pass the items that item_side of the similarity takes.")
     spec = check_spec(similarity.spec())
     chosen = None if ids is None else check_ids(ids, count_items(items))
-    snapshot = Snapshot.start(spec, Items.measure(*encode_items(similarity, spec, items)), chosen)
+    snapshot = Snapshot.start(spec, EncodedItems.measure(*encode_items(similarity, spec, items)), chosen)
     return MixtureIndex(snapshot, similarity)
 
 

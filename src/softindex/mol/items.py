@@ -1,4 +1,4 @@
-"""Items of a learned similarity: what does not depend on the query, computed once."""
+"""EncodedItems: the parts of a score that do not depend on the query, computed once."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from softindex.mol.components import check_item_side
 from softindex.mol.spec import ItemSide, LearnedSimilarity, SimilaritySpec
 from softindex.records import Doubles, Floats, Integers
 
-__all__ = ["Items", "count_items", "encode_items"]
+__all__ = ["EncodedItems", "count_items", "encode_items"]
 
 BLOCK = 8192
 """Items that a similarity encodes at a time: its activations must fit into memory."""
 
 
-class Items(NamedTuple):
-    """Components of n items, and what is derived from them."""
+class EncodedItems(NamedTuple):
+    """Components and gates of n items, and the sizes that bound their scores."""
 
     components: Floats
     """(n, P_x, d)"""
@@ -32,7 +32,7 @@ class Items(NamedTuple):
     """(P,) largest absolute value of each gate; empty without gates."""
 
     @classmethod
-    def measure(cls, components: Floats, gates: Floats | None) -> Items:
+    def measure(cls, components: Floats, gates: Floats | None) -> EncodedItems:
         """Items with these components and gates; the rest is computed."""
         averages = np.ascontiguousarray(components.mean(axis=1), np.float32)
         squares = np.zeros(components.shape[1])
@@ -42,15 +42,15 @@ class Items(NamedTuple):
         sizes = np.zeros(0) if gates is None else np.maximum(gates.max(axis=0), -gates.min(axis=0)).astype(np.float64)
         return cls(components, gates, averages, np.sqrt(squares) * (1 + 1e-12), sizes)
 
-    def join(self, components: Floats, gates: Floats | None) -> Items:
+    def join(self, components: Floats, gates: Floats | None) -> EncodedItems:
         """These items and others after them."""
         both = None if self.gates is None or gates is None else np.concatenate([self.gates, gates])
-        return Items.measure(np.concatenate([self.components, components]), both)
+        return EncodedItems.measure(np.concatenate([self.components, components]), both)
 
-    def take(self, positions: Integers) -> Items:
+    def take(self, positions: Integers) -> EncodedItems:
         """The items at these positions."""
         gates = None if self.gates is None else self.gates[positions]
-        return Items.measure(self.components[positions], gates)
+        return EncodedItems.measure(self.components[positions], gates)
 
 
 def count_items(items: Any) -> int:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from softindex.blas import blas_threads
 from softindex.errors import CorruptIndexError, InputError
 from softindex.kernels import NativeMixture, preferred_target
-from softindex.mol.items import Items
+from softindex.mol.items import EncodedItems
 from softindex.mol.queries import QuerySide
 from softindex.mol.score_errors import DOUBLE, SINGLE, Errors, Sizes, bound_errors, hidden_sizes, pair_products
 from softindex.mol.spec import SimilaritySpec
@@ -93,7 +93,7 @@ class Scorer:
 
     __slots__ = ("_items", "_native", "_products", "spec")
 
-    def __init__(self, spec: SimilaritySpec, items: Items) -> None:
+    def __init__(self, spec: SimilaritySpec, items: EncodedItems) -> None:
         gate = spec.gate
         self._native = NativeMixture(
             items.components,

@@ -9,7 +9,7 @@ import numpy as np
 from softindex.arguments import check_ids
 from softindex.errors import CorruptIndexError, InputError
 from softindex.ids import IdMap, RowIds, id_map
-from softindex.mol.items import Items
+from softindex.mol.items import EncodedItems
 from softindex.mol.scorer import PositionLists, Scorer
 from softindex.mol.spec import SimilaritySpec
 from softindex.records import Floats, Ids, Integers
@@ -25,19 +25,19 @@ class Snapshot(NamedTuple):
     """State of an index.  It never changes, so a search sees either all of an update or nothing of it."""
 
     spec: SimilaritySpec
-    items: Items
+    items: EncodedItems
     ids: IdMap
     next_row: int
     """Id of the next item where ids are row numbers; -1 where the caller chose the ids."""
     scorer: Scorer
 
     @classmethod
-    def of(cls, spec: SimilaritySpec, items: Items, ids: IdMap, next_row: int) -> Snapshot:
+    def of(cls, spec: SimilaritySpec, items: EncodedItems, ids: IdMap, next_row: int) -> Snapshot:
         """Snapshot of these items."""
         return cls(spec, items, ids, next_row, Scorer(spec, items))
 
     @classmethod
-    def start(cls, spec: SimilaritySpec, items: Items, ids: Ids | None) -> Snapshot:
+    def start(cls, spec: SimilaritySpec, items: EncodedItems, ids: Ids | None) -> Snapshot:
         """Snapshot of the first items, with the caller's ids or with row numbers."""
         n = len(items.components)
         return cls.of(spec, items, *((_rows(n), n) if ids is None else (_named(ids), NAMED)))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from softindex.errors import CorruptIndexError
 from softindex.ids import id_map_from_arrays
-from softindex.mol.items import Items
+from softindex.mol.items import EncodedItems
 from softindex.mol.snapshot import Snapshot
 from softindex.mol.spec import Gate, QueryWeights, SimilaritySpec, check_spec
 from softindex.records import Json, Stored
@@ -38,7 +38,7 @@ def from_stored(stored: Stored) -> Snapshot:
     parameters, arrays = stored.parameters, stored.arrays
     try:
         spec, n = _spec_from_stored(parameters, arrays), int(parameters["n"])
-        items = Items(
+        items = EncodedItems(
             arrays["components"],
             arrays["gates"] if spec.item_gates else None,
             arrays["averages"],
@@ -54,7 +54,7 @@ def from_stored(stored: Stored) -> Snapshot:
         ) from error
 
 
-def _check_shapes(spec: SimilaritySpec, items: Items, n: int) -> None:
+def _check_shapes(spec: SimilaritySpec, items: EncodedItems, n: int) -> None:
     expected = {
         "components": (n, spec.item_components, spec.component_dim),
         "averages": (n, spec.component_dim),
