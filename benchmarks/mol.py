@@ -1,12 +1,12 @@
-"""Retrieval with a learned similarity: a catalogue against the plain torch module, and what few candidates find."""
+"""Retrieval with a learned similarity: a MixtureIndex against the plain torch module, exact and with candidates."""
 
 import resource
 import time
 
 import numpy as np
 
+from benchmarks.tables import Table
 from softindex import mol
-from softindex.evaluate.tables import Table
 from softindex.evaluate.timing import take_turns
 
 QUERIES = 32
@@ -15,7 +15,7 @@ THREADS = 2
 
 
 def model(parts, seed=0):
-    """A mixture of logits with 64 numbers for a query and an item, as it is before training."""
+    """An untrained mixture of logits for queries and items of 64 dimensions."""
     import torch
 
     torch.manual_seed(seed)
@@ -23,36 +23,36 @@ def model(parts, seed=0):
 
 
 def items_of(n, seed=0):
-    """Items in loose groups, as encoders make them."""
+    """Items in loose clusters, as encoders produce them."""
     rng = np.random.default_rng(seed)
     centres = rng.standard_normal((max(1, n // 200), 64), dtype=np.float32)
     return centres[rng.integers(len(centres), size=n)] + rng.standard_normal((n, 64), dtype=np.float32)
 
 
 def plain(similarity, items):
-    """What a user writes: the module itself on all items, nothing cached, and torch.topk."""
+    """The baseline that a user would write: the module on all items, nothing cached, and torch.topk."""
     import torch
 
     torch.set_num_threads(THREADS)
-    held = torch.from_numpy(items)
+    tensor = torch.from_numpy(items)
 
     def best(queries):
         with torch.no_grad():
-            return torch.topk(similarity(torch.from_numpy(queries), held), K).indices.numpy()
+            return torch.topk(similarity(torch.from_numpy(queries), tensor), K).indices.numpy()
 
     return best
 
 
 def recall(found, truth):
-    """The share of the true k best that was found."""
+    """Share of the true k best that was found."""
     return np.mean([np.isin(row, true).mean() for row, true in zip(found, truth, strict=True)])
 
 
-def methods_of(catalogue, listed):
-    """Functions of a batch of queries, by name."""
+def methods_of(index, listed):
+    """Search functions of a batch of queries, by name."""
 
     def search(method, candidates):
-        return lambda queries: catalogue.top_k(queries, K, method=method, candidates=candidates, threads=THREADS)
+        return lambda queries: index.top_k(queries, K, method=method, candidates=candidates, threads=THREADS)
 
     return {
         f"{method}{'' if candidates is None else f', {candidates}'}": search(method, candidates)
@@ -60,16 +60,16 @@ def methods_of(catalogue, listed):
     }
 
 
-def compare(catalogue, listed, rounds, peer=None):
-    """One row per method: milliseconds a batch, against the first, set recall of the k best, what was proven."""
+def compare(index, listed, rounds, peer=None):
+    """One row per method: milliseconds per batch, speed relative to the first, set recall of the k best, proofs."""
     rng = np.random.default_rng(1)
     batches = [rng.standard_normal((QUERIES, 64), dtype=np.float32) for _ in range(rounds)]
     functions = {} if peer is None else {"torch, the module on all items": peer}
-    functions |= methods_of(catalogue, listed)
+    functions |= methods_of(index, listed)
     take_turns(functions, batches[:1])
     seconds = {name: float(np.median(values)) for name, values in take_turns(functions, batches, stretch=1).items()}
     first, rows = next(iter(seconds)), []
-    truth = catalogue.top_k(batches[0], K, method="brute-force", threads=THREADS).ids
+    truth = index.top_k(batches[0], K, method="brute-force", threads=THREADS).ids
     for name, function in functions.items():
         begin = time.process_time()
         found = function(batches[0])
@@ -83,11 +83,11 @@ def compare(catalogue, listed, rounds, peer=None):
     return rows
 
 
-COLUMNS = ["method", "ms", "CPU ms", "against the first", "set recall", "proven", "mean gap", "items scored"]
+COLUMNS = ["method", "ms", "CPU ms", "relative to the first", "set recall", "proven", "mean gap", "items scored"]
 
 
 def run(options):
-    """20,000 items with the module beside it, and a million."""
+    """Tables for 20,000 items, with the module as baseline, and for a million."""
     similarity, items = model((8, 4)), items_of(20_000)
     small = compare(
         mol.build(similarity, items),
@@ -105,21 +105,21 @@ def run(options):
     )
     similarity, items = model((4, 4)), items_of(options.items)
     begin = time.perf_counter()
-    catalogue = mol.build(similarity, items)
+    index = mol.build(similarity, items)
     built = time.perf_counter() - begin
-    large = compare(catalogue, [("brute-force", None), ("average", 4000)], rounds=5)
+    large = compare(index, [("brute-force", None), ("average", 4000)], rounds=5)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return [
         Table(
             f"The {K} best of 20,000 items for {QUERIES} queries at once, 8 x 4 components of 32, {THREADS} threads: "
-            "milliseconds a batch (medians of turns), and of all threads together in one call; the model is untrained, "
-            "which is the hardest case for proofs",
+            "milliseconds per batch (medians of interleaved calls), and CPU milliseconds of one call; the model is "
+            "untrained, which is the hardest case for proofs",
             COLUMNS,
             small,
         ),
         Table(
-            f"The same of {options.items:,} items, 4 x 4 components of 32; built in {built:.0f} s, peak memory of the "
-            f"whole run {peak:.1f} GB",
+            f"The same for {options.items:,} items, 4 x 4 components of 32; built in {built:.0f} s, peak memory of the "
+            f"entire run {peak:.1f} GB",
             COLUMNS,
             large,
         ),
