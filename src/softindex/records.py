@@ -17,6 +17,8 @@ Doubles = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Ids = NDArray[np.int64] | NDArray[np.str_]
 Json = Mapping[str, Any]
+FORMAT_VERSION = 2
+"""Of what is saved now.  Files of every version up to this one load."""
 Report = Callable[[str, int, int], None]
 """report(stage, done, total): how far a stage of the work is."""
 
@@ -242,3 +244,5 @@ class Stored:
     kind: str
     parameters: Json
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    version: int = FORMAT_VERSION
+    """Format version.  An index loaded from an older file is saved in that version again."""

@@ -25,7 +25,7 @@ from softindex.errors import (
     SaveError,
     StorageError,
 )
-from softindex.records import Stored
+from softindex.records import FORMAT_VERSION, Stored
 from softindex.store import EAGER_BYTES, load, read_manifest, save, verify
 from softindex.store.format import MANIFEST_NAME, padded_bytes
 
@@ -152,8 +152,10 @@ def test_a_garbage_manifest_raises_only_storage_errors(data: bytes) -> None:
 
 
 def test_a_newer_format_asks_for_an_upgrade(saved: Path) -> None:
-    forge(saved, {"version": 2})
-    with pytest.raises(FormatVersionError, match="version 2 but this softindex reads versions up to 1; upgrade"):
+    forge(saved, {"version": FORMAT_VERSION + 1})
+    with pytest.raises(
+        FormatVersionError, match=f"version {FORMAT_VERSION + 1} but .* versions up to {FORMAT_VERSION}; upgrade"
+    ):
         load(saved)
 
 

@@ -28,7 +28,7 @@ from softindex.errors import (
     SaveError,
     StorageError,
 )
-from softindex.records import Stored
+from softindex.records import FORMAT_VERSION, Stored
 from softindex.store import files, load, read_manifest, reading, save, verify
 from softindex.store.format import DTYPES, MANIFEST_NAME, Blob, padded_bytes
 
@@ -191,7 +191,7 @@ def test_the_manifest_alone_tells_what_is_there(saved: Path) -> None:
 
 def test_verification_lists_every_blob(saved: Path) -> None:
     found = verify(saved)
-    assert (found.kind, found.version, found.parameters) == ("index", 1, SMALL.parameters)
+    assert (found.kind, found.version, found.parameters) == ("index", FORMAT_VERSION, SMALL.parameters)
     assert [(blob.name, blob.dtype, blob.shape, blob.bytes, blob.ok) for blob in found.blobs] == [
         ("means", "float32", (3, 4), 128, True),
         ("sizes", "int64", (3,), 128, True),

@@ -131,7 +131,7 @@ def test_a_newer_version_is_named_and_upgrading_advised(version: int) -> None:
         decode(forge({"version": version, "unheard-of": []}), place="here")
     # A later format may have another checksum; the version is said all the same, and so is the doubt.
     with pytest.raises(FormatVersionError, match="may be damaged"):
-        decode(DATA.replace(b'"version": 1', b'"version": %d' % version), place="here")
+        decode(DATA.replace(b'"version": %d' % FORMAT_VERSION, b'"version": %d' % version), place="here")
 
 
 @pytest.mark.parametrize("version", [0, -1, 1.0, "1", True, None, [1]])

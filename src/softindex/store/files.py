@@ -62,7 +62,7 @@ def load(path: PathLike, *, mmap: bool = True, verify: bool = False, kind: str |
             buffer = fetch(descriptor, blob, place)
             elements = np.frombuffer(buffer, DTYPES[blob.dtype], count=math.prod(blob.shape))
             arrays[blob.name] = elements.reshape(blob.shape)
-    return Stored(manifest.kind, manifest.parameters, arrays)
+    return Stored(manifest.kind, manifest.parameters, arrays, manifest.version)
 
 
 def verify(path: PathLike, *, progress: Progress | None = None) -> Verification:

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softindex.errors import CorruptIndexError, FormatVersionError, InputError, NotAnIndexError
-from softindex.records import Json, Stored
+from softindex.records import FORMAT_VERSION, Json, Stored
 
 FORMAT: Final = "softindex"
-FORMAT_VERSION: Final = 1
 MANIFEST_NAME: Final = "manifest.json"
 BLOB_SUFFIX: Final = ".bin"
 ALIGNMENT: Final = 64
@@ -113,7 +112,7 @@ def draft(stored: Stored) -> Manifest:
             raise ValueError("parameters must be a mapping")
         blobs = tuple(_describe(name, array) for name, array in stored.arrays.items())
         _check_distinct(blobs)
-        manifest = Manifest(stored.kind, parameters, blobs)
+        manifest = Manifest(stored.kind, parameters, blobs, stored.version)
         size = len(encode(manifest))
     except ValueError as error:
         raise InputError(f"this cannot be saved: {error}.") from error

@@ -1,0 +1,228 @@
+"""One table of every stored array, per kind: saving, loading, checking and memory accounting follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softindex.errors import CorruptIndexError
+from softindex.records import Json, Stored
+
+__all__ = ["ADAPTIVE", "INDEX", "MIXTURE", "Field", "Table", "flatten", "whole_number"]
+
+SMALL_BYTES = 16 << 20
+"""Values of larger arrays are not looked at: loading a mapped file takes milliseconds whatever its size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One stored array."""
+
+    name: str
+    dtype: str
+    """NumPy name; several separated by "|"; "integer" for any signed integer type."""
+    axes: str
+    """Length of each axis, in symbols of the kind (see the tables below); "*" for any length."""
+    group: str = ""
+    """Stored only where the group is: the arrays of a group come together or not at all."""
+    since: int = 1
+    """Format version that introduced it; older files may lack it."""
+    values: str = ""
+    """What code relies on: "finite", "nonnegative" (and finite), "log" (a number or -inf), "" for nothing."""
+
+    def problem(self, array: NDArray[Any], sizes: dict[str, int]) -> str | None:
+        """What is wrong with a stored array, in words; None if nothing is.  Binds symbols met for the first time."""
+        if not _has_dtype(array, self.dtype):
+            return f"{self.name} is {array.dtype} where {self.dtype.replace('|', ' or ')} is expected"
+        symbols = self.axes.split()
+        if array.ndim != len(symbols):
+            return f"{self.name} has {array.ndim} axes where {len(symbols)} are expected"
+        for axis, symbol in enumerate(symbols):
+            length = array.shape[axis]
+            if symbol != "*" and length != sizes.setdefault(symbol, length):
+                return f"axis {axis} of {self.name} has length {length} where {symbol} = {sizes[symbol]} is expected"
+        if self.values and array.nbytes <= SMALL_BYTES and not _has_values(array, self.values):
+            return f"{self.name} holds values that no index has ({self.values} is expected)"
+        return None
+
+
+def _has_dtype(array: NDArray[Any], dtype: str) -> bool:
+    if dtype == "integer":
+        return array.dtype.kind == "i"
+    return any(array.dtype == np.dtype(name) for name in dtype.split("|"))
+
+
+def _has_values(array: NDArray[Any], values: str) -> bool:
+    if values == "log":
+        return not (np.isnan(array).any() or np.isposinf(array).any())
+    return bool(np.isfinite(array).all() and (values == "finite" or (array >= 0).all()))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Every array that one kind of directory may hold."""
+
+    kind: str
+    fields: tuple[Field, ...]
+
+    def check(self, stored: Stored, sizes: Mapping[str, int], groups: Iterable[str]) -> None:
+        """Raise CorruptIndexError unless the arrays are those of these groups, with these sizes.
+
+        Args:
+            stored: What was read.
+            sizes: Length of every symbol that the parameters determine.
+            groups: Groups the parameters ask for.  A group that is present in part is always an error.
+        """
+        arrays, known = stored.arrays, dict(sizes)
+        present = {field.group for field in self.fields if field.name in arrays}
+        active = {"", *groups}
+        for field in self.fields:
+            if field.group not in active:
+                continue
+            array = arrays.get(field.name)
+            if array is None:
+                if field.since <= stored.version or (field.group and field.group in present):
+                    raise damaged(f"{field.name} is missing")
+                continue
+            problem = field.problem(array, known)
+            if problem is not None:
+                raise damaged(problem)
+        stray = arrays.keys() - {field.name for field in self.fields if field.group in active}
+        if stray:
+            raise damaged(f"{min(stray)} does not belong to it")
+
+    def memory(self, arrays: Mapping[str, NDArray[Any]], groups: Iterable[str]) -> int:
+        """Bytes of the arrays that belong to these groups ("" for those every file holds)."""
+        wanted = set(groups)
+        names = {field.name for field in self.fields if field.group in wanted}
+        return sum(array.nbytes for name, array in arrays.items() if name in names)
+
+
+def damaged(reason: str) -> CorruptIndexError:
+    """The error for a directory whose checksums are right and whose contents are not."""
+    return CorruptIndexError(f"this saved index is damaged: {reason}; restore a copy or build it again.")
+
+
+def whole_number(parameters: Json, name: str, least: int = 0) -> int:
+    """A parameter that must be an integer; CorruptIndexError where it is not."""
+    value = parameters.get(name)
+    if type(value) is not int or value < least:
+        raise damaged(f"its parameter {name} is {value!r} where an integer of at least {least} is expected")
+    return value
+
+
+def flatten(record: Any, prefix: str = "") -> dict[str, NDArray[Any]]:
+    """The arrays of a dataclass by the names they are stored under: prefix and field; records inside it likewise."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if is_dataclass(value):
+            arrays |= flatten(value, prefix)
+        elif isinstance(value, np.ndarray):
+            arrays[prefix + field.name] = value
+    return arrays
+
+
+_IDS = (
+    Field("id_rows", "integer", "n", "rows"),
+    Field("id_positions", "integer", "n", "rows"),
+    Field("id_values", "int64", "n", "integers"),
+    Field("id_keys", "int64", "n", "integers"),
+    Field("id_positions", "integer", "n", "integers"),
+    Field("id_text", "uint8", "*", "strings"),
+    Field("id_ends", "int64", "n", "strings"),
+    Field("id_hashes", "uint64", "n", "strings"),
+    Field("id_positions", "integer", "n", "strings"),
+)
+
+# n items, w numbers in a stored item (one more than a query has where items have a bias), k clusters, r rank of the
+# dispersion, t = w (w + 1) / 2.
+INDEX = Table(
+    "index",
+    (
+        Field("vectors", "float32", "n w"),
+        Field("offsets", "int64", "k+1"),
+        Field("means", "float32", "k w", values="finite"),
+        Field("log_sizes", "float64", "k", values="log"),
+        Field("radii", "float32", "k", values="nonnegative"),
+        Field("norm_min", "float32", "k", values="nonnegative"),
+        Field("norm_max", "float32", "k", values="nonnegative"),
+        Field("min_cosine", "float32", "k", since=2, values="finite"),
+        Field("reach", "float32", "k", since=2, values="finite"),
+        Field("log_bias", "float32", "n", "log_bias"),
+        Field("bias_max", "float32", "k", "log_bias"),
+        Field("forms", "int16", "k t", "full"),
+        Field("scales", "float32", "k 1", "full", values="nonnegative"),
+        Field("excess", "float32", "k", "full", values="nonnegative"),
+        Field("forms", "int8", "k r w", "rank"),
+        Field("scales", "float32", "k r", "rank", values="nonnegative"),
+        Field("spread", "float32", "k", "rank", values="finite"),
+        Field("excess", "float32", "k", "rank", values="nonnegative"),
+        Field("code_values", "int8", "n w", "codes"),
+        Field("code_scales", "float32", "n", "codes", values="nonnegative"),
+        Field("code_errors", "float32", "k", "codes", values="nonnegative"),
+        Field("code_lengths", "float32", "k", "codes", values="nonnegative"),
+        Field("outlier_positions", "int64", "m", "outliers", since=2),
+        Field("outlier_vectors", "float32", "m w", "outliers", since=2),
+        Field("outlier_farthest", "float32", "1", "outliers", since=2, values="nonnegative"),
+        Field("tree_children", "int64", "k-1 2", "tree"),
+        Field("tree_means", "float32", "2k-2 w", "tree", values="finite"),
+        Field("tree_log_sizes", "float64", "2k-2", "tree", values="log"),
+        Field("tree_forms", "int16", "2k-2 t", "tree-full"),
+        Field("tree_scales", "float32", "2k-2 1", "tree-full", values="nonnegative"),
+        Field("tree_forms", "int8", "2k-2 r w", "tree-rank"),
+        Field("tree_scales", "float32", "2k-2 r", "tree-rank", values="nonnegative"),
+        Field("tree_spread", "float32", "2k-2", "tree-rank", values="finite"),
+        *_IDS,
+    ),
+)
+
+# n items, p components of an item, q of a query, c numbers in a component, pairs = p q.  The other symbols are the
+# widths of layers.
+MIXTURE = Table(
+    "mixture-index",
+    (
+        Field("components", "float32", "n p c"),
+        Field("averages", "float32", "n c"),
+        Field("lengths", "float64", "p", values="nonnegative"),
+        Field("gates", "float32", "n pairs", "item gates"),
+        Field("gate_sizes", "float64", "pairs", "item gates", values="nonnegative"),
+        Field("gate.first", "float32", "h pairs", "gate", values="finite"),
+        Field("gate.first_bias", "float32", "h", "gate", values="finite"),
+        Field("gate.second", "float32", "pairs h", "gate", values="finite"),
+        Field("gate.second_bias", "float32", "pairs", "gate", values="finite"),
+        Field("query.hidden", "float32", "2f D", "query", values="finite"),
+        Field("query.hidden_bias", "float32", "2f", "query", values="finite"),
+        Field("query.out", "float32", "o f", "query", values="finite"),
+        Field("query.out_bias", "float32", "o", "query", values="finite"),
+        Field("query.gate_first", "float32", "g D", "query gate", values="finite"),
+        Field("query.gate_first_bias", "float32", "g", "query gate", values="finite"),
+        Field("query.gate_second", "float32", "pairs g", "query gate", values="finite"),
+        Field("query.gate_second_bias", "float32", "pairs", "query gate", values="finite"),
+        Field("query.users", "float32", "u c", "users", values="finite"),
+        *_IDS,
+    ),
+)
+
+# n classes, d numbers in a row, h bytes of a row in four bits, l levels of few bits, m queries calibrated with.
+ADAPTIVE = Table(
+    "adaptive-softmax",
+    (
+        Field("weights", "float32|float16|uint16", "n d"),
+        Field("bias", "float32", "n", values="finite"),
+        Field("log_bias", "float32", "n", since=2, values="finite"),
+        Field("columns", "float32", "d", values="nonnegative"),
+        Field("lengths", "float32", "n", values="nonnegative"),
+        Field("codes_4", "uint8", "n h", "four bits"),
+        Field("scales_4", "float32", "n", "four bits", values="nonnegative"),
+        Field("errors_4", "float32", "n", "four bits", values="nonnegative"),
+        Field("codes_8", "int8", "n d"),
+        Field("scales_8", "float32", "n", values="nonnegative"),
+        Field("errors_8", "float32", "n", values="nonnegative"),
+        Field("calibration", "float64", "l m", "calibration", values="nonnegative"),
+    ),
+)
