@@ -315,6 +315,26 @@ def test_a_damaged_index_is_refused(tmp_path):
         load(tmp_path / "cut")
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_damage_that_loading_does_not_see_is_an_error_and_not_an_answer(tmp_path, method):
+    model = similarity("mixture", 20)
+    build(model, np.arange(20)).save(tmp_path / "kept")
+    facts, arrays = _stored(tmp_path / "kept")
+    arrays["components"][3] = np.nan
+    arrays["averages"][3] = np.nan
+    arrays["id_positions"][4] = 99
+    save_stored(tmp_path / "nan", Stored(KIND, facts, arrays))
+    opened, queries = load(tmp_path / "nan"), queries_of(model)
+    with pytest.raises(CorruptIndexError, match="not numbers"):
+        opened.top_k(queries, 20, method=method)
+    for sampling in SAMPLE_METHODS:
+        with pytest.raises(CorruptIndexError, match="not numbers"):
+            opened.sample(queries, 5, temperature=1.0, method=sampling)
+    for search in (lambda: opened.remove([4]), lambda: opened.rank(queries, [4], 1)):
+        with pytest.raises(CorruptIndexError, match="leads to no item"):
+            search()
+
+
 def _stored(path):
     from softindex.store import load as load_stored
 

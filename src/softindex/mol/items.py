@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,8 @@ BLOCK = 8192
 """Items that a similarity encodes at a time: its activations must fit into memory."""
 
 
-class EncodedItems(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EncodedItems:
     """Components and gates of n items, and the sizes that bound their scores."""
 
     components: Floats
@@ -28,8 +30,8 @@ class EncodedItems(NamedTuple):
     """(n, d) mean component of each item."""
     lengths: Doubles
     """(P_x,) largest length of each component."""
-    gate_sizes: Doubles
-    """(P,) largest absolute value of each gate; empty without gates."""
+    gate_sizes: Doubles | None
+    """(P,) largest absolute value of each gate; None where items have no gates."""
 
     @classmethod
     def measure(cls, components: Floats, gates: Floats | None) -> EncodedItems:
@@ -39,7 +41,7 @@ class EncodedItems(NamedTuple):
         for begin in range(0, len(components), BLOCK):
             block = components[begin : begin + BLOCK]
             squares = np.maximum(squares, np.einsum("npd,npd->np", block, block, dtype=np.float64).max(axis=0))
-        sizes = np.zeros(0) if gates is None else np.maximum(gates.max(axis=0), -gates.min(axis=0)).astype(np.float64)
+        sizes = None if gates is None else np.maximum(gates.max(axis=0), -gates.min(axis=0)).astype(np.float64)
         return cls(components, gates, averages, np.sqrt(squares) * (1 + 1e-12), sizes)
 
     def join(self, components: Floats, gates: Floats | None) -> EncodedItems:

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from softindex.errors import CorruptIndexError
-from softindex.mol.scorer import PositionLists, QueryBatch, Scorer
+from softindex.mol.scorer import PositionLists, QueryBatch, Scorer, not_numbers
 from softindex.records import Doubles, Floats, Integers
 
 __all__ = ["METHODS", "Retrieved", "SearchPlan", "rank", "retrieve"]
@@ -218,6 +217,8 @@ def _score_listed(
 ) -> Retrieved:
     """The k best of the candidates, whose positions increase; no other item scores more than `outside`."""
     lists = PositionLists.of(candidates)
+    if np.isnan(outside).any() or (lists.counts < plan.k).any():
+        raise not_numbers("logits")
     # If every available item is a candidate, there is no other item.
     outside = np.where(lists.counts == batch.available, -np.inf, outside)
 
@@ -244,7 +245,7 @@ def _settle_all(
         positions, scores = find(rows, queries, width)
         kept = np.minimum(count, width)
         if (positions[np.arange(len(rows)), kept - 1] < 0).any():
-            raise _not_numbers()
+            raise not_numbers()
         # No item that was not kept has a higher computed score than the last one that was.
         beyond = np.where(kept < count, scores[:, -1] + queries.errors.score, -np.inf)
         settled, floor = _settle(scorer, queries, positions, scores, np.maximum(outside[rows], beyond), plan)
@@ -303,10 +304,6 @@ def _rivals(scorer: Scorer, best: Integers, others: Integers, highest: Doubles, 
         if different.any():
             bounds[place] = max(bounds[place], float(highest[different].max()))
     return bounds
-
-
-def _not_numbers() -> CorruptIndexError:
-    return CorruptIndexError("scores are not numbers: the index is damaged; restore a copy or build it again.")
 
 
 _METHODS = {

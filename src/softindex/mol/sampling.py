@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from softindex.mol.scorer import PositionLists, QueryBatch, Scorer
+from softindex.mol.scorer import PositionLists, QueryBatch, Scorer, not_numbers
 from softindex.records import Doubles, Estimate, Floats, Integers
 from softindex.rejection import choose, draw
 from softindex.streams import generators
@@ -120,6 +120,8 @@ def _largest_logits(scorer: Scorer, batch: QueryBatch, threads: int) -> Iterator
     for rows, group in scorer.groups(batch):
         logits = scorer.largest(group, 0, threads)[0]
         for row, largest in zip(rows.tolist(), logits, strict=True):
+            if np.count_nonzero(np.isfinite(largest)) != batch.available[row]:
+                raise not_numbers("logits")
             yield row, batch.take(np.array([row])), largest
 
 

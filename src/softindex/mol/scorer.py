@@ -18,7 +18,7 @@ from softindex.mol.score_errors import DOUBLE, SINGLE, Errors, Sizes, bound_erro
 from softindex.mol.spec import SimilaritySpec
 from softindex.records import Doubles, Floats, Integers
 
-__all__ = ["PositionLists", "QueryBatch", "Scorer"]
+__all__ = ["PositionLists", "QueryBatch", "Scorer", "not_numbers"]
 
 GROUP_VALUES = 1 << 25
 """Largest logits in memory at once: 128 MB."""
@@ -161,7 +161,7 @@ class Scorer:
         self._native.best_average(summed, out.offsets, out.positions, threads, positions)
         counts = np.minimum(batch.available, keep)
         if (positions[np.arange(len(batch)), counts - 1] < 0).any():
-            raise CorruptIndexError("averages of items are not numbers: the index is damaged; build it again.")
+            raise not_numbers("averages of items")
         return [row[:count] for row, count in zip(positions, counts.tolist(), strict=True)]
 
     def largest(self, batch: QueryBatch, keep: int, threads: int) -> tuple[Floats, Integers | None]:
@@ -196,6 +196,8 @@ class Scorer:
             threads,
             scores,
         )
+        if not np.isfinite(scores).all():
+            raise not_numbers()
         return lists.split(scores)
 
     def precise_errors(self, batch: QueryBatch) -> Doubles:
@@ -224,3 +226,8 @@ class Scorer:
     def _scaled(self, batch: QueryBatch) -> Floats:
         # Divide in float64: the temperature is rarely a float32 number.
         return (batch.side.components / np.float64(self.spec.temperature)).astype(np.float32)
+
+
+def not_numbers(what: str = "scores") -> CorruptIndexError:
+    """The error for NaN in an index: none gets in when it is built."""
+    return CorruptIndexError(f"{what} are not numbers: the index is damaged; restore a copy or build it again.")

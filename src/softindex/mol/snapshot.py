@@ -63,7 +63,7 @@ class Snapshot(NamedTuple):
         if isinstance(ids, (set, frozenset)):
             ids = list(ids)
         positions = self.ids.find(ids if isinstance(ids, (list, tuple, np.ndarray)) else [ids])
-        kept: Integers = np.setdiff1d(np.arange(self.n), positions)
+        kept: Integers = np.setdiff1d(np.arange(self.n), self._check_positions(positions))
         if len(kept) == 0:
             raise InputError("this would remove every item; keep at least one.")
         return Snapshot.of(self.spec, self.items.take(kept), _named(self.ids.at(kept)), self.next_row)
@@ -71,9 +71,12 @@ class Snapshot(NamedTuple):
     def find(self, ids: Any, b: int, *, name: str, unknown: str = "error") -> PositionLists:
         """Positions of ids: one list for all of b queries, or one per query; name: the caller's word for the ids."""
         offsets, positions = exclusions(self.ids, ids, b, name, unknown=unknown)
-        if len(positions) and not (positions.min() >= 0 and positions.max() < self.n):
-            raise CorruptIndexError("an id leads to no item: the index is damaged; run softindex verify on it.")
-        return PositionLists(offsets, positions)
+        return PositionLists(offsets, self._check_positions(positions))
+
+    def _check_positions(self, positions: Integers) -> Integers:
+        if positions.size and not (positions.min() >= 0 and positions.max() < self.n):
+            raise CorruptIndexError("an id leads to no item: the index is damaged; restore a copy or build it again.")
+        return positions
 
     def _ids_with(self, ids: Ids | None, m: int) -> IdMap:
         """Id map of the present items and of m more."""
