@@ -42,9 +42,9 @@ def test_adding_and_removing_is_building_from_what_is_left(kind):
     queries, ids = queries_of(model), np.arange(300) + 1000
     made = build(model, np.arange(200), ids=ids[:200])
     made.add(np.arange(200, 300), ids[200:])
-    whole = build(model, np.arange(300), ids=ids)
-    assert_same(made.top_k(queries, 9), whole.top_k(queries, 9))
-    gone = np.unique(whole.top_k(queries, 3).ids)
+    complete = build(model, np.arange(300), ids=ids)
+    assert_same(made.top_k(queries, 9), complete.top_k(queries, 9))
+    gone = np.unique(complete.top_k(queries, 3).ids)
     made.remove(gone)
     left = np.setdiff1d(np.arange(300), gone - 1000)
     assert_same(made.top_k(queries, 9), build(model, left, ids=ids[left]).top_k(queries, 9))

@@ -86,7 +86,7 @@ def test_no_proof_is_wrong_whatever_the_similarity(kind, method, n, parts, d, te
     found = build(model, np.arange(n * copies)).top_k(queries, k, method=method, **options)
     assert_proofs_hold(found, truth(model, queries), k)
     if method in EXACT:
-        # Items that are no copies but score alike, as in one dimension, are all that may stay in doubt.
+        # Only items that score the same without being copies, as in one dimension, may stay in doubt.
         assert (found.proven.all(axis=1) | (found.gap > 0)).all()
         assert (found.gap < 1e-6).all()
 
