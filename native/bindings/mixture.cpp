@@ -129,7 +129,7 @@ class BoundMixture {
     return {b, queries.data(), data_or_null(gates)};
   }
 
-  // Larger arrays of a mapped file are not checked when it is loaded, so every position is checked here.
+  // Every position is checked: a wrong one would read outside the arrays.
   PositionLists view_lists(const In<int64_t, 1>& offsets, const In<int64_t, 1>& positions, int64_t count) const {
     expect(fits(offsets, count + 1), "the lists do not fit the queries");
     expect(offsets.data()[0] == 0 && offsets.data()[count] == (int64_t)positions.shape(0),
