@@ -4,7 +4,11 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := CMakeLists.txt pyproject.toml $(wildcard native/*/*)
 
-.PHONY: demo test check docs install bench clean
+STUB := src/softindex/kernels/_native.pyi
+# Generates the types of the compiled module into the file $(1).
+write_stub = $(BIN)/python -m nanobind.stubgen -q -m softindex.kernels._native -o $(1) && $(BIN)/ruff format -q $(1)
+
+.PHONY: demo test check stub docs install bench clean
 
 demo: .venv/core
 	$(BIN)/softindex demo
@@ -18,6 +22,13 @@ check: .venv/all
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/clang-format --dry-run --Werror $(wildcard native/*/*.h native/*/*.cpp)
+	mkdir -p build
+	$(call write_stub,build/_native.pyi)
+	diff -u $(STUB) build/_native.pyi || { echo "$(STUB) is out of date; run 'make stub'." >&2; exit 1; }
+
+stub: .venv/all
+	$(call write_stub,$(STUB))
 
 docs: .venv/docs
 	$(BIN)/python -m pytest tests/test_docs.py

@@ -1,4 +1,4 @@
-// How arrays come from Python and what is expected of them.
+// Array types of the bindings, and checks of the arrays that Python passes.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -23,6 +23,7 @@ inline void expect(bool holds, const char* what) {
 }
 
 constexpr const char* unfit = "the result arrays do not fit the queries";
+constexpr const char* shapes_disagree = "the array shapes disagree";
 
 // Whether an array has this shape.
 template <class Array, class... Lengths>
@@ -30,6 +31,14 @@ bool fits(const Array& array, Lengths... lengths) {
   if (array.ndim() != sizeof...(lengths)) return false;
   size_t axis = 0;
   return ((array.shape(axis++) == (size_t)lengths) && ...);
+}
+
+// Whether all positions are at least 0 and below n.
+inline bool within(const In<int64_t, 1>& positions, int64_t n) {
+  const int64_t count = positions.shape(0);
+  for (int64_t i = 0; i < count; ++i)
+    if (positions.data()[i] < 0 || positions.data()[i] >= n) return false;
+  return true;
 }
 
 inline const Kernels& kernels_named(const std::string& name) {

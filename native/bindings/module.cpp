@@ -11,7 +11,7 @@ void bind_mixture(nanobind::module_& m);
 }  // namespace softindex
 
 NB_MODULE(_native, m) {
-  m.doc() = "The compiled core: see kernels/reference.py for what each function computes.";
+  m.doc() = "The compiled core; kernels/reference.py defines what each function computes.";
   softindex::bind_kernels(m);
   softindex::bind_index(m);
   softindex::bind_adaptive(m);

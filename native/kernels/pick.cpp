@@ -1,11 +1,11 @@
-// A categorical draw from weights and their prefix sums.
+// Draws one item from weights and their prefix sums.
 #include "base/simd.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {
 
-// uniform in [0, 1). Binary search over blocks, then one block item by item: an item of weight zero is never
-// picked, for a block is chosen only if it raises the running total, and so is an item.
+// uniform in [0, 1). Binary search over blocks, then a linear search within one block. An item of weight zero is never
+// picked: a block or an item is chosen only if it raises the running total.
 int64_t pick(const float* weights, const double* prefix, int64_t count, double uniform) {
   const int64_t last = blocks(count) - 1;
   const double target = uniform * prefix[last];
@@ -17,7 +17,7 @@ int64_t pick(const float* weights, const double* prefix, int64_t count, double u
     else
       low = middle + 1;
   }
-  // uniform * total may round up to the total itself: step back to the last block that holds anything.
+  // uniform * total may round up to the total itself: step back to the last block of positive weight.
   while (low > 0 && prefix[low] == prefix[low - 1]) --low;
   double running = low > 0 ? prefix[low - 1] : 0.0;
   const int64_t begin = low * block_size, end = begin + block_size < count ? begin + block_size : count;

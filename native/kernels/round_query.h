@@ -1,4 +1,4 @@
-// A query in 16-bit integers, for dot products with rows of 8-bit ones.
+// Rounds a query to 16-bit integers, for dot products with rows of 8-bit integers.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace softindex {
 
-// Fills integers (d) and returns what one of them stands for. They are so small that no sum of padded(d) products with
-// numbers in -127 .. 127 overflows 32 bits.
+// Fills integers (d) and returns the step: the query is approximately step * integers. The integers are small enough
+// that no sum of padded(d) products with numbers in -127 .. 127 overflows 32 bits.
 inline double round_query(const float* query, int64_t d, int16_t* integers) {
   const double largest = std::min(32767.0, std::floor(2147483647.0 / 127.0 / (double)padded(d)));
   float peak = 0;

@@ -1,22 +1,22 @@
-// From dot products to softmax weights, their sum and its prefix sums.
+// Turns dot products into softmax weights, their sum and its prefix sums.
 #include "base/simd.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {
 namespace {
 
-constexpr float never = -3.0e38f;  // stands in for items that are not there: its exponential is zero
+constexpr float padding = -3.0e38f;  // fills the last block: its exponential is zero
 
-// exp(x) for x <= 0, to three units in the last place; zero below -87, where float32 runs out.
+// exp(x) for x <= 0, to three units in the last place; zero below -87, where float32 underflows.
 SOFTINDEX_INLINE Vector exponential(Vector x) {
-  // ln 2 in two parts: the first has so few digits that its product with an integer below 2^9 is exact.
+  // ln 2 in two terms: the first has few enough digits that its product with an integer below 2^9 is exact.
   const float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f, log2_e = 1.44269504f, shift = 12582912.0f;
-  const IntVector alive = x >= -87.0f;
-  const Vector clamped = select(alive, x, splat(-87.0f));
+  const IntVector in_range = x >= -87.0f;
+  const Vector clamped = select(in_range, x, splat(-87.0f));
   const Vector shifted = clamped * log2_e + shift;  // adding 1.5 * 2^23 rounds to the nearest integer
   const Vector power = shifted - shift;
   const Vector r = (clamped - power * ln2_high) - power * ln2_low;
-  // Taylor to degree seven: |r| <= ln(2)/2, so the first term left out is below 6e-9.
+  // Taylor to degree seven: |r| <= ln(2)/2, so the first omitted term is below 6e-9.
   Vector value = splat(1.0f / 5040.0f);
   value = value * r + 1.0f / 720.0f;
   value = value * r + 1.0f / 120.0f;
@@ -26,10 +26,10 @@ SOFTINDEX_INLINE Vector exponential(Vector x) {
   value = value * r + 1.0f;
   value = value * r + 1.0f;
   const IntVector exponent = (IntVector)shifted - (IntVector)splat(shift);
-  return select(alive, (Vector)((IntVector)value + (exponent << 23)), Vector{});
+  return select(in_range, (Vector)((IntVector)value + (exponent << 23)), Vector{});
 }
 
-// Eight running maxima: one alone would wait for each comparison in turn.
+// Eight running maxima: a single one would have to wait for each comparison.
 SOFTINDEX_INLINE double largest_of(const double* values, int64_t count) {
   double top[8];
   for (double& value : top) value = values[0];
@@ -53,7 +53,7 @@ SOFTINDEX_INLINE float exponentiate_block(float* values) {
   return sum(add(add(part[0], part[1]), add(part[2], part[3])));
 }
 
-// A logit relative to the largest as float32; far below it only that it is far below matters, -infinity included.
+// A logit relative to the largest, as float32. Below -1e4 the exact value does not matter; -infinity becomes -1e4.
 SOFTINDEX_INLINE float narrow(double relative) { return relative > -1e4 ? (float)relative : -1e4f; }
 
 // The logits of up to 64 items, relative to the largest: (dot - reference) * inverse_temperature.
@@ -62,13 +62,13 @@ struct Relative {
   float reference, inverse_temperature;
 
   SOFTINDEX_INLINE void operator()(int64_t from, int64_t count, float* to) const {
-    // The reference goes first: near the top the difference of two dot products is exact, at any temperature.
+    // Subtract the reference first: near the top the difference of two dot products is exact, at any temperature.
     for (int64_t i = 0; i < count; ++i) to[i] = (dots[from + i] - reference) * inverse_temperature;
   }
 };
 
-// The same with biases, in double: a large bias may stand against a large negative logit, and float32 would lose what
-// is left of the two.
+// The same with biases, in double: a large bias may cancel a large negative logit, and float32 would lose the digits of
+// their sum.
 struct RelativeBiased {
   const float* dots;
   const float* bias;
@@ -95,15 +95,15 @@ SOFTINDEX_INLINE double accumulate(const Logits& logits, int64_t count, float* w
   double total = 0;
   float block[block_size];
   for (int64_t from = 0; from < count; from += block_size) {
-    const int64_t here = count - from < block_size ? count - from : block_size;
-    if (here == block_size) {
-      logits(from, block_size, block);  // a constant count, which the compiler vectorises without a remainder
+    const int64_t length = count - from < block_size ? count - from : block_size;
+    if (length == block_size) {
+      logits(from, block_size, block);  // a constant count is vectorised without a remainder loop
     } else {
-      logits(from, here, block);
-      for (int64_t i = here; i < block_size; ++i) block[i] = never;
+      logits(from, length, block);
+      for (int64_t i = length; i < block_size; ++i) block[i] = padding;
     }
     total += exponentiate_block(block);
-    if (weights != nullptr) std::memcpy(weights + from, block, here * sizeof(float));
+    if (weights != nullptr) std::memcpy(weights + from, block, length * sizeof(float));
     if (prefix != nullptr) prefix[from / block_size] = total;
   }
   return total;
@@ -111,25 +111,7 @@ SOFTINDEX_INLINE double accumulate(const Logits& logits, int64_t count, float* w
 
 }  // namespace
 
-// The largest of count >= 1 values.
-float largest(const float* values, int64_t count) {
-  float best = never;
-  int64_t i = 0;
-  if (count >= lanes) {
-    Lanes top = load(values);
-    for (i = lanes; i + lanes <= count; i += lanes) {
-      const Lanes next = load(values + i);
-      for (int p = 0; p < parts; ++p) top.part[p] = larger(next.part[p], top.part[p]);
-    }
-    float spread[lanes];
-    store(spread, top);
-    for (float value : spread) best = value > best ? value : best;
-  }
-  for (; i < count; ++i) best = values[i] > best ? values[i] : best;
-  return best;
-}
-
-// count >= 1. weights (count) and prefix (blocks(count)), the running total after each block, may be null.
+// count >= 1. Fills weights (count) and prefix (blocks(count)), the running total after each block; either may be null.
 Mass weigh(const float* dots, int64_t count, double inverse_temperature, const float* bias, float* weights,
            double* prefix) {
   Mass mass;
@@ -147,7 +129,7 @@ Mass weigh(const float* dots, int64_t count, double inverse_temperature, const f
   return mass;
 }
 
-// The same for clusters, whose log masses are doubles. An empty cluster has -infinity.
+// The same for clusters, from log masses in double. An empty cluster has -infinity.
 Total weigh_masses(const double* log_masses, int64_t count, float* weights, double* prefix) {
   const double peak = largest_of(log_masses, count);
   const double total = accumulate(FromLogMasses{log_masses, peak}, count, weights, prefix);

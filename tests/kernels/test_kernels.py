@@ -1,4 +1,4 @@
-"""Each kernel against its float64 twin, on every instruction set this CPU runs."""
+"""Each kernel matches its float64 reference, on every instruction set that this CPU runs."""
 
 import ast
 from pathlib import Path
@@ -41,7 +41,7 @@ def weigh(dots, temperature, bias, target):
     seed=st.integers(0, 10**6),
     scale=st.sampled_from([1e-15, 1, 1e12]),
 )
-def test_a_scan_errs_no_more_than_plain_float32(target, n, d, seed, scale):
+def test_the_error_of_a_scan_is_within_the_float32_bound(target, n, d, seed, scale):
     rows, query = normal((n, d), seed, scale), normal(d, seed + 1)
     truth = reference.scan(rows, query)
     bound = _native.dot_error(d) * np.linalg.norm(rows.astype(float), axis=1) * np.linalg.norm(query.astype(float))
@@ -51,7 +51,7 @@ def test_a_scan_errs_no_more_than_plain_float32(target, n, d, seed, scale):
 @every_target
 @few
 @given(n=st.integers(1, 40), d=st.integers(1, 140), seed=st.integers(0, 10**6))
-def test_four_queries_together_score_as_each_alone(target, n, d, seed):
+def test_four_queries_at_once_score_the_same_as_one_at_a_time(target, n, d, seed):
     rows, queries = normal((n, d), seed), normal((4, d), seed + 1)
     together = np.empty((4, n), np.float32)
     _native.scan_group(rows, queries, together, target)
@@ -61,7 +61,7 @@ def test_four_queries_together_score_as_each_alone(target, n, d, seed):
 
 @every_target
 def test_a_scan_reads_nothing_past_the_matrix(target):
-    # NaN right behind the last row: read and multiplied by the zero padding it would still poison the result.
+    # NaN follows the last row: if it were read, NaN times the zero padding would still be NaN.
     for d in (1, 3, 15, 16, 17, 100):
         memory = np.full(7 * d + 64, np.nan, np.float32)
         memory[: 7 * d] = 1.0
@@ -96,12 +96,12 @@ def test_every_target_gives_the_same_bits(n, d, seed, temperature):
     temperature=st.sampled_from([1e-4, 0.05, 1.0, 1e4]),
     biased=st.booleans(),
 )
-def test_weights_and_their_sum_err_no_more_than_plain_float32(target, n, seed, temperature, biased):
+def test_the_errors_of_weights_and_their_sum_are_within_the_float32_bound(target, n, seed, temperature, biased):
     dots, bias = normal(n, seed), normal(n, seed + 1, 5.0) if biased else None
     weights, prefix, total = weigh(dots, temperature, bias, target)
     truth, log_sum = reference.weigh(dots, temperature, bias)
     logits = np.log(np.maximum(truth, 1e-300))
-    # Logit, bias and peak are rounded a few times, so a weight is off by that many units of them, and two of its own.
+    # Logit, bias and peak are rounded a few times: the error is a few units of each, plus two units of the weight.
     units = 8 + 6 * np.abs(logits) + (0 if bias is None else 8 * np.abs(bias).max())
     np.testing.assert_array_less(np.abs(weights - truth), truth * UNIT * units + 2e-38)
     assert total == pytest.approx(log_sum, abs=2e-5, rel=1e-12)
@@ -109,7 +109,7 @@ def test_weights_and_their_sum_err_no_more_than_plain_float32(target, n, seed, t
 
 
 @every_target
-def test_the_exponential_is_good_to_three_units_over_its_whole_range(target):
+def test_the_exponential_is_accurate_to_three_units_over_its_full_range(target):
     dots = -np.linspace(0, 86.9, 200_001).astype(np.float32)
     weights, _, _ = weigh(dots, 1.0, None, target)
     truth = np.exp(dots.astype(np.float64))
@@ -126,8 +126,8 @@ def test_a_weight_too_small_for_float32_is_zero(target):
 @every_target
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("n", [1, 5, 16, 64, 200])
-def test_an_item_that_is_gone_weighs_nothing_and_those_left_lose_no_digits(target, biased, n):
-    """A dot product of -inf stands for it, be it the dominating one, the first or a whole vector of lanes."""
+def test_a_removed_item_weighs_nothing_and_the_others_keep_full_precision(target, biased, n):
+    """A dot product of -inf marks a removed item: the dominating one, the first, or a full register of lanes."""
     dots, bias = normal(n, 3), normal(n, 4, 5.0) if biased else None
     padded = np.concatenate([np.full(33, -np.inf, np.float32), dots, np.full(40, -np.inf, np.float32)])
     padded_bias = None if bias is None else np.concatenate([np.full(33, 80, np.float32), bias, np.full(40, 80.0)])
@@ -142,7 +142,7 @@ def test_an_item_that_is_gone_weighs_nothing_and_those_left_lose_no_digits(targe
 
 
 @every_target
-def test_masses_of_clusters_are_weighed_and_an_empty_cluster_weighs_nothing(target):
+def test_cluster_masses_become_weights_and_an_empty_cluster_weighs_nothing(target):
     masses = np.concatenate([np.random.default_rng(0).normal(1e6, 5.0, 200), [-np.inf, -np.inf]])
     weights, prefix = np.empty(202, np.float32), np.empty(4)
     total = _native.weigh_masses(masses, weights, prefix, target)
@@ -154,7 +154,7 @@ def test_masses_of_clusters_are_weighed_and_an_empty_cluster_weighs_nothing(targ
 @every_target
 @few
 @given(n=st.integers(1, 400), seed=st.integers(0, 10**6), uniform=st.floats(0, 1, exclude_max=True))
-def test_a_pick_lands_where_the_cumulative_sum_says(target, n, seed, uniform):
+def test_a_pick_agrees_with_the_cumulative_sum(target, n, seed, uniform):
     rng = np.random.default_rng(seed)
     weights = (rng.random(n) * (rng.random(n) < 0.4)).astype(np.float32)
     weights[rng.integers(n)] = 0.5
@@ -163,7 +163,7 @@ def test_a_pick_lands_where_the_cumulative_sum_says(target, n, seed, uniform):
     point = uniform * cumulative[-1]
     assert weights[chosen] > 0
     assert cumulative[chosen] - weights[chosen] - 1e-9 <= point <= cumulative[chosen] + 1e-9
-    # Away from a boundary there is one answer.
+    # Away from a boundary there is only one correct answer.
     if np.abs(cumulative - point).min() > 1e-9:
         assert chosen == reference.pick(weights, uniform)
 
@@ -179,7 +179,7 @@ def test_a_pick_never_returns_an_item_of_weight_zero(target):
 
 @every_target
 @given(d=st.integers(1, 40), seed=st.integers(0, 10**6))
-def test_packed_products_and_square_sums(target, d, seed):
+def test_packed_products_and_square_sums_match_the_reference(target, d, seed):
     query = normal(d, seed)
     packed = np.empty(d * (d + 1) // 2, np.float32)
     _native.outer_product(query, packed, target)
@@ -198,13 +198,13 @@ def integers(kind, shape, seed):
 @every_target
 @few
 @given(n=st.integers(1, 40), d=st.integers(1, 140), b=st.integers(1, 4), seed=st.integers(0, 10**6))
-def test_a_scan_of_16_bit_integers_errs_no_more_than_plain_float32(target, n, d, b, seed):
+def test_the_error_of_a_scan_of_16_bit_integers_is_within_the_float32_bound(target, n, d, b, seed):
     rows, queries = integers(np.int16, (n, d), seed), normal((b, d), seed)
     dots = np.full((b, n), np.nan, np.float32)
     _native.scan_int16(rows, queries, dots, target)
-    for query, found in zip(queries, dots, strict=True):
+    for query, scored in zip(queries, dots, strict=True):
         bound = _native.dot_error(d) * np.linalg.norm(rows.astype(float), axis=1) * np.linalg.norm(query.astype(float))
-        assert (np.abs(found - reference.scan(rows, query)) <= bound).all()
+        assert (np.abs(scored - reference.scan(rows, query)) <= bound).all()
 
 
 @every_target
@@ -220,7 +220,7 @@ def test_a_scan_of_8_bit_integers_is_exact(target, n, d, b, seed):
 @pytest.mark.parametrize(
     ("key", "low", "high", "words"),
     [
-        # Known answers of Philox 4x32-10 from the reference distribution of its authors (Random123, kat_vectors).
+        # Known answers of Philox 4x32-10, from the test vectors of its authors (Random123, kat_vectors).
         (0, 0, 0, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
         (2**64 - 1, 2**64 - 1, 2**64 - 1, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),
         (
@@ -237,7 +237,7 @@ def test_philox_gives_the_known_answers(key, low, high, words):
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
-def test_uniforms_are_the_twins_and_lie_in_the_unit_interval(key, stream, draw):
+def test_uniforms_match_the_reference_and_lie_in_the_unit_interval(key, stream, draw):
     first, second = _native.uniforms(key, stream, draw)
     assert (first, second) == reference.uniforms(key, stream, draw)
     assert 0 <= first < 1
@@ -256,7 +256,7 @@ def test_uniforms_of_neighbouring_draws_and_streams_are_uniform_and_uncorrelated
 
 
 @given(st.binary(max_size=64))
-def test_the_hash_of_bytes_is_its_twins(data):
+def test_the_hash_of_bytes_matches_the_reference(data):
     assert _native.hash_bytes(data) == reference.hash_bytes(data)
 
 
@@ -276,7 +276,7 @@ def test_an_unknown_target_is_refused(kernel):
         getattr(_native, kernel)(*arguments[kernel], "sse9")
 
 
-def test_the_stub_names_what_the_module_has():
+def test_the_stub_has_the_names_of_the_module():
     body = ast.parse(Path(reference.__file__).with_name("_native.pyi").read_text()).body
     named = {node.name for node in body if hasattr(node, "name")}
     named |= {node.target.id for node in body if isinstance(node, ast.AnnAssign)}

@@ -1,19 +1,158 @@
-"""Types of the compiled core; kernels/reference.py says what each function computes."""
+"""
+The compiled core; kernels/reference.py defines what each function computes.
+"""
 
-import numpy as np
+from typing import Annotated
+
+import numpy
 from numpy.typing import NDArray
 
-BLOCK: int
-LANES: int
+def targets() -> list[str]:
+    """
+    Return the names of the instruction sets that this CPU runs, best first.
+    """
+
+def scan(
+    rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    query: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    dots: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
+    target: str = "",
+) -> None:
+    """
+    Fill dots (n,) with the dot products of rows (n, d) and the query (d,).
+    """
+
+def scan_group(
+    rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    dots: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+    target: str = "",
+) -> None:
+    """
+    Fill dots (4, n) with the dot products of rows (n, d) and four queries (4, d).
+    """
+
+def scan_int16(
+    rows: Annotated[NDArray[numpy.int16], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    dots: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+    target: str = "",
+) -> None:
+    """
+    Fill dots (b, n) with the dot products of 16-bit rows (n, d) and one to four queries (b, d).
+    """
+
+def scan_int8(
+    rows: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    queries: Annotated[NDArray[numpy.int16], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    dots: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order="C", device="cpu")],
+    target: str = "",
+) -> None:
+    """
+    Fill dots (b, n) with exact dot products of 8-bit rows (n, d) and 16-bit queries (b, d).
+    """
+
+def outer_product(
+    query: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    packed: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
+    target: str = "",
+) -> None:
+    """
+    Fill packed (d (d + 1) / 2,) with the products q_i q_j, i <= j, of the query (d,).
+    """
+
+def square_sums(
+    dots: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    scales: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    sums: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    target: str = "",
+) -> None:
+    """Fill sums (k,) with the sums of squares of dots * scales, both (k, r)."""
+
+def decode(
+    dots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    scales: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    base: float,
+    step: float,
+    scores: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
+    target: str = "",
+) -> None:
+    """Fill scores (m,) with base + step * scales * dots."""
+
+def weigh(
+    dots: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    temperature: float,
+    bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)] | None,
+    weights: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
+    prefix: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    target: str = "",
+) -> float:
+    """
+    Fill weights (n,) and prefix (ceil(n / 64),) of a softmax over dots (n,); return the log of its sum.
+    """
+
+def weigh_masses(
+    log_masses: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    weights: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
+    prefix: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    target: str = "",
+) -> float:
+    """
+    Fill weights (k,) and prefix (ceil(k / 64),) from log masses (k,); return the log of their sum.
+    """
+
+def pick(
+    weights: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    prefix: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    uniform: float,
+    target: str = "",
+) -> int:
+    """
+    Return the position whose share of the total weight contains the point uniform in [0, 1).
+    """
+
+def philox(key: int, low: int, high: int) -> list[int]:
+    """
+    Return the four 32-bit words of Philox 4x32-10 for a 64-bit key and a 128-bit counter.
+    """
+
+def uniforms(key: int, stream: int, draw: int) -> list[float]:
+    """Return the two uniforms in [0, 1) of one draw."""
+
+def hash_bytes(data: bytes) -> int:
+    """Return the 64-bit hash of bytes."""
+
+def hash_strings(
+    text: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    hashes: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu")],
+) -> None:
+    """
+    Fill hashes (m,) with the hashes of strings stored one after the other in text, with ends (m,).
+    """
+
+def dot_error(d: int) -> float:
+    """
+    Return a bound on the error of a float32 dot product of d numbers, relative to the product of the norms.
+    """
+
+BLOCK: int = 64
+
+LANES: int = 16
 
 class Law:
-    def __init__(self, offset: NDArray[np.float64] | None, dispersion: bool, kind: str) -> None: ...
+    def __init__(
+        self,
+        offset: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)] | None,
+        dispersion: bool,
+        kind: str,
+    ) -> None: ...
 
 class Restriction:
     def __init__(
         self,
-        offsets: NDArray[np.int64],
-        excluded: NDArray[np.int64],
+        offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        excluded: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         replace: bool,
         top_p: float,
         k: int,
@@ -23,311 +162,358 @@ class Restriction:
 class Engine:
     def __init__(
         self,
-        vectors: NDArray[np.float32],
-        offsets: NDArray[np.int64],
-        means: NDArray[np.float32],
-        radii: NDArray[np.float32],
-        norm_max: NDArray[np.float32],
-        bias: NDArray[np.float32] | None,
-        bias_max: NDArray[np.float32] | None,
-        full_forms: NDArray[np.int16] | None,
-        rank_forms: NDArray[np.int8] | None,
-        scales: NDArray[np.float32] | None,
-        spread: NDArray[np.float32] | None,
+        vectors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        means: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        radii: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        norm_max: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)] | None,
+        bias_max: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)]
+        | None,
+        full_forms: Annotated[NDArray[numpy.int16], dict(shape=(None, None), order="C", device="cpu", writable=False)]
+        | None,
+        rank_forms: Annotated[
+            NDArray[numpy.int8], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
+        ]
+        | None,
+        scales: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)]
+        | None,
+        spread: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)] | None,
         target: str = "",
-    ) -> None: ...
-    def attach_codes(
-        self,
-        codes: NDArray[np.int8],
-        scales: NDArray[np.float32],
-        errors: NDArray[np.float32],
-        lengths: NDArray[np.float32],
-    ) -> None: ...
-    def coded_scores(self, query: NDArray[np.float32], cluster: int, scores: NDArray[np.float32]) -> float: ...
-    def mass_bounds(
-        self,
-        query: NDArray[np.float32],
-        law: Law,
-        temperature: float,
-        lower: NDArray[np.float64],
-        upper: NDArray[np.float64],
-        scanned: NDArray[np.float64],
-    ) -> float: ...
-    def attach_tree(
-        self,
-        children: NDArray[np.int64],
-        means: NDArray[np.float32],
-        full_forms: NDArray[np.int16] | None,
-        rank_forms: NDArray[np.int8] | None,
-        scales: NDArray[np.float32] | None,
-        spread: NDArray[np.float32] | None,
-    ) -> None: ...
-    def sample(
-        self,
-        queries: NDArray[np.float32],
-        law: Law,
-        temperature: float,
-        probes: int,
-        tolerance: float,
-        seed: int,
-        threads: int,
-        positions: NDArray[np.int64],
-        log_prob: NDArray[np.float64],
-        scored: NDArray[np.int64],
-        error: NDArray[np.float64],
-    ) -> None: ...
-    def log_prob(
-        self,
-        queries: NDArray[np.float32],
-        law: Law,
-        temperature: float,
-        probes: int,
-        tolerance: float,
-        positions: NDArray[np.int64],
-        threads: int,
-        log_prob: NDArray[np.float64],
-    ) -> None: ...
-    def sample_restricted(
-        self,
-        queries: NDArray[np.float32],
-        law: Law,
-        temperature: float,
-        probes: int,
-        tolerance: float,
-        restriction: Restriction,
-        seed: int,
-        threads: int,
-        positions: NDArray[np.int64],
-        log_prob: NDArray[np.float64],
-        scored: NDArray[np.int64],
-        error: NDArray[np.float64],
-        left: NDArray[np.int64],
-    ) -> None: ...
-    def log_prob_restricted(
-        self,
-        queries: NDArray[np.float32],
-        law: Law,
-        temperature: float,
-        probes: int,
-        tolerance: float,
-        restriction: Restriction,
-        positions: NDArray[np.int64],
-        threads: int,
-        log_prob: NDArray[np.float64],
-    ) -> None: ...
-    def log_partition(
-        self,
-        queries: NDArray[np.float32],
-        law: Law,
-        temperature: float,
-        probes: int,
-        tolerance: float,
-        threads: int,
-        values: NDArray[np.float64],
     ) -> None: ...
     def attach_bounds(
         self,
-        norm_min: NDArray[np.float32],
-        min_cosine: NDArray[np.float32] | None,
-        reach: NDArray[np.float32] | None,
-        excess: NDArray[np.float32] | None,
+        norm_min: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        min_cosine: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)]
+        | None,
+        reach: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)] | None,
+        excess: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)] | None,
     ) -> None: ...
-    def attach_outliers(self, positions: NDArray[np.int64], vectors: NDArray[np.float32], farthest: float) -> None: ...
+    def attach_outliers(
+        self,
+        positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        vectors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        farthest: float,
+    ) -> None: ...
+    def attach_codes(
+        self,
+        codes: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        scales: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        errors: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        lengths: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    ) -> None: ...
+    def coded_scores(
+        self,
+        query: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        cluster: int,
+        scores: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
+    ) -> float: ...
+    def mass_bounds(
+        self,
+        query: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        law: Law,
+        temperature: float,
+        lower: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+        upper: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+        scanned: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    ) -> float: ...
+    def attach_tree(
+        self,
+        children: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        means: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        full_forms: Annotated[NDArray[numpy.int16], dict(shape=(None, None), order="C", device="cpu", writable=False)]
+        | None,
+        rank_forms: Annotated[
+            NDArray[numpy.int8], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
+        ]
+        | None,
+        scales: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)]
+        | None,
+        spread: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)] | None,
+    ) -> None: ...
+    def sample(
+        self,
+        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        law: Law,
+        temperature: float,
+        probes: int,
+        tolerance: float,
+        seed: int,
+        threads: int,
+        positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
+        log_prob: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        scored: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
+        error: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    ) -> None: ...
+    def log_prob(
+        self,
+        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        law: Law,
+        temperature: float,
+        probes: int,
+        tolerance: float,
+        positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        threads: int,
+        log_prob: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+    ) -> None: ...
+    def sample_restricted(
+        self,
+        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        law: Law,
+        temperature: float,
+        probes: int,
+        tolerance: float,
+        restriction: Restriction,
+        seed: int,
+        threads: int,
+        positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
+        log_prob: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        scored: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
+        error: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+        left: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
+    ) -> None: ...
+    def log_prob_restricted(
+        self,
+        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        law: Law,
+        temperature: float,
+        probes: int,
+        tolerance: float,
+        restriction: Restriction,
+        positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        threads: int,
+        log_prob: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+    ) -> None: ...
+    def log_partition(
+        self,
+        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        law: Law,
+        temperature: float,
+        probes: int,
+        tolerance: float,
+        threads: int,
+        values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    ) -> None: ...
     def sample_certified(
         self,
-        queries: NDArray[np.float32],
+        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
         law: Law,
         temperature: float,
         seed: int,
         threads: int,
-        positions: NDArray[np.int64],
-        log_prob: NDArray[np.float64],
-        low: NDArray[np.float64],
-        high: NDArray[np.float64],
-        scored: NDArray[np.int64],
+        positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
+        log_prob: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        low: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        high: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        scored: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
     ) -> None: ...
     def bracket_log_partition(
         self,
-        queries: NDArray[np.float32],
+        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
         law: Law,
         temperature: float,
         tolerance: float,
         confidence: float,
         seed: int,
         threads: int,
-        values: NDArray[np.float64],
-        low: NDArray[np.float64],
-        high: NDArray[np.float64],
-        scored: NDArray[np.int64],
+        values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+        low: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+        high: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+        scored: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
     ) -> None: ...
     def masses(
         self,
-        queries: NDArray[np.float32],
+        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
         law: Law,
         temperature: float,
         probes: int,
         tolerance: float,
         threads: int,
-        log_masses: NDArray[np.float64],
-        scored: NDArray[np.int64],
-        error: NDArray[np.float64],
+        log_masses: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        scored: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
+        error: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
     ) -> None: ...
     def top_k(
         self,
-        queries: NDArray[np.float32],
+        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
         temperature: float,
         probes: int,
         threads: int,
-        positions: NDArray[np.int64],
-        scores: NDArray[np.float32],
-        scored: NDArray[np.int64],
+        positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
+        scores: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+        scored: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
     ) -> None: ...
 
-def targets() -> list[str]: ...
-def scan(
-    rows: NDArray[np.float32], query: NDArray[np.float32], dots: NDArray[np.float32], target: str = ""
-) -> None: ...
-def scan_group(
-    rows: NDArray[np.float32], queries: NDArray[np.float32], dots: NDArray[np.float32], target: str = ""
-) -> None: ...
-def weigh(
-    dots: NDArray[np.float32],
-    temperature: float,
-    bias: NDArray[np.float32] | None,
-    weights: NDArray[np.float32],
-    prefix: NDArray[np.float64],
-    target: str = "",
-) -> float: ...
-def weigh_masses(
-    log_masses: NDArray[np.float64],
-    weights: NDArray[np.float32],
-    prefix: NDArray[np.float64],
-    target: str = "",
-) -> float: ...
-def pick(weights: NDArray[np.float32], prefix: NDArray[np.float64], uniform: float, target: str = "") -> int: ...
-def outer_product(query: NDArray[np.float32], packed: NDArray[np.float32], target: str = "") -> None: ...
-def square_sums(
-    dots: NDArray[np.int32], scales: NDArray[np.float32], sums: NDArray[np.float64], target: str = ""
-) -> None: ...
-def scan_int8(
-    rows: NDArray[np.int8], queries: NDArray[np.int16], dots: NDArray[np.int32], target: str = ""
-) -> None: ...
-def scan_int16(
-    rows: NDArray[np.int16], queries: NDArray[np.float32], dots: NDArray[np.float32], target: str = ""
-) -> None: ...
-def decode(
-    dots: NDArray[np.int32],
-    scales: NDArray[np.float32],
-    base: float,
-    step: float,
-    scores: NDArray[np.float32],
-    target: str = "",
-) -> None: ...
+def probing_constants() -> dict[str, float]: ...
 def screen(
-    codes: NDArray[np.int8],
-    queries: NDArray[np.int16],
-    dots: NDArray[np.int64],
+    codes: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    queries: Annotated[NDArray[numpy.int16], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    dots: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
     threads: int,
     target: str = "",
-) -> None: ...
+) -> None:
+    """
+    Fill dots (b, n) with exact dot products of 8-bit codes (n, d) and 16-bit queries (b, padded(d)).
+    """
+
 def screen_nibbles(
-    codes: NDArray[np.uint8],
-    queries: NDArray[np.int8],
-    dots: NDArray[np.int64],
+    codes: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    queries: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    dots: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
     threads: int,
     target: str = "",
-) -> None: ...
-def widen(rows: NDArray[np.uint16], brain: bool, wide: NDArray[np.float32]) -> None: ...
+) -> None:
+    """
+    Fill dots (b, n) with exact dot products of 4-bit codes (n, 32 c) and 8-bit queries (b, 64 c).
+    """
+
+def widen(
+    rows: Annotated[NDArray[numpy.uint16], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    brain: bool,
+    wide: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+) -> None:
+    """
+    Fill wide (n, d) with rows (n, d) of finite bfloat16 (brain) or float16 bits as float32.
+    """
+
 def double_dots(
-    rows: NDArray[np.float32],
-    which: NDArray[np.int64],
-    query: NDArray[np.float64],
-    dots: NDArray[np.float64],
+    rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    which: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    query: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    dots: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
     target: str = "",
-) -> None: ...
+) -> None:
+    """
+    Fill dots (m,) with the dot products, in double, of the rows which (m,) with the query (d,).
+    """
+
 def pull(
-    blocks: NDArray[np.float32],
-    which: NDArray[np.int64],
-    queries: NDArray[np.float32],
-    arms: NDArray[np.int64],
-    scales: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    state: NDArray[np.float64],
+    blocks: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order="C", device="cpu", writable=False)],
+    which: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    arms: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    scales: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    state: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
     target: str = "",
-) -> None: ...
+) -> None:
+    """
+    Add the blocks which (r,) of sixteen coordinates to the state (5, n) of the rows arms (m,), in place.
+    """
 
 class Mixture:
+    """Items of a learned similarity; reads the arrays where they are."""
+
     def __init__(
         self,
-        items: NDArray[np.float32],
-        gates: NDArray[np.float32] | None,
-        averages: NDArray[np.float32],
+        items: Annotated[
+            NDArray[numpy.float32], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
+        ],
+        gates: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)]
+        | None,
+        averages: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
         query_parts: int,
-        first: NDArray[np.float32] | None,
-        first_bias: NDArray[np.float32] | None,
-        second: NDArray[np.float32] | None,
-        second_bias: NDArray[np.float32] | None,
+        first: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)]
+        | None,
+        first_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)]
+        | None,
+        second: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)]
+        | None,
+        second_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)]
+        | None,
         target: str = "",
-    ) -> None: ...
+    ) -> None:
+        """
+        Items (n, parts, d), their gates (n, pairs), their averages (n, d), and the weights of the gate.
+        """
+
     def best(
         self,
-        queries: NDArray[np.float32],
-        gates: NDArray[np.float32] | None,
-        offsets: NDArray[np.int64],
-        excluded: NDArray[np.int64],
+        queries: Annotated[
+            NDArray[numpy.float32], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
+        ],
+        gates: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)]
+        | None,
+        offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        excluded: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         threads: int,
-        positions: NDArray[np.int64],
-        scores: NDArray[np.float32],
-    ) -> None: ...
+        positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
+        scores: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+    ) -> None:
+        """
+        Fill positions and scores (b, keep) with the best items, best first; -1 where there are fewer.
+        """
+
     def best_average(
         self,
-        queries: NDArray[np.float32],
-        offsets: NDArray[np.int64],
-        excluded: NDArray[np.int64],
+        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        excluded: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         threads: int,
-        positions: NDArray[np.int64],
-    ) -> None: ...
+        positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
+    ) -> None:
+        """
+        Fill positions (b, keep), increasing, with the items of largest dot product of average and query (b, d).
+        """
+
     def largest(
         self,
-        queries: NDArray[np.float32],
-        offsets: NDArray[np.int64],
-        excluded: NDArray[np.int64],
+        queries: Annotated[
+            NDArray[numpy.float32], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
+        ],
+        offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        excluded: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         threads: int,
-        largest: NDArray[np.float32],
-        listed: NDArray[np.int64] | None,
-    ) -> None: ...
+        largest: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+        listed: Annotated[NDArray[numpy.int64], dict(shape=(None, None, None), order="C", device="cpu")] | None,
+    ) -> None:
+        """
+        Fill largest (b, n) with each item's largest logit and listed (b, pairs, keep) with each pair's best items.
+        """
+
     def score_listed(
         self,
-        queries: NDArray[np.float32],
-        gates: NDArray[np.float32] | None,
-        offsets: NDArray[np.int64],
-        positions: NDArray[np.int64],
+        queries: Annotated[
+            NDArray[numpy.float32], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
+        ],
+        gates: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)]
+        | None,
+        offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         threads: int,
-        scores: NDArray[np.float32],
-    ) -> None: ...
+        scores: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
+    ) -> None:
+        """
+        Fill scores (total,) of listed items: those of query q are positions[offsets[q]:offsets[q + 1]].
+        """
+
     def best_listed(
         self,
-        queries: NDArray[np.float32],
-        gates: NDArray[np.float32] | None,
-        offsets: NDArray[np.int64],
-        listed: NDArray[np.int64],
+        queries: Annotated[
+            NDArray[numpy.float32], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
+        ],
+        gates: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)]
+        | None,
+        offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        listed: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         threads: int,
-        positions: NDArray[np.int64],
-        scores: NDArray[np.float32],
-    ) -> None: ...
+        positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
+        scores: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+    ) -> None:
+        """
+        Fill positions and scores (b, keep) with the best of listed items, whose positions increase; best first.
+        """
+
     def score_precisely(
         self,
-        queries: NDArray[np.float64],
-        gates: NDArray[np.float64] | None,
-        offsets: NDArray[np.int64],
-        positions: NDArray[np.int64],
+        queries: Annotated[
+            NDArray[numpy.float64], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
+        ],
+        gates: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)]
+        | None,
+        offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         threads: int,
-        scores: NDArray[np.float64],
-    ) -> None: ...
-
-def philox(key: int, low: int, high: int) -> list[int]: ...
-def uniforms(key: int, stream: int, draw: int) -> list[float]: ...
-def hash_bytes(data: bytes) -> int: ...
-def hash_strings(text: NDArray[np.uint8], ends: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None: ...
-def dot_error(d: int) -> float: ...
-def probing_constants() -> dict[str, float]: ...
+        scores: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    ) -> None:
+        """Fill scores (total,) of listed items as score_listed does, in double."""

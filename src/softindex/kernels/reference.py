@@ -1,4 +1,4 @@
-"""The kernels and the laws in plain float64 NumPy: the readable definition, and the oracle of the tests."""
+"""The kernels and the laws (probability distributions) in plain float64 NumPy: definitions that tests compare with."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _MASK = 0xFFFFFFFF
 
 
 def scan(rows: NDArray[Any], query: NDArray[Any]) -> Doubles:
-    """Dot product of every row with the query.  rows (n, d), query (d,); returns (n,)."""
+    """Dot products (n,) of rows (n, d) with the query (d,)."""
     return rows.astype(np.float64) @ query.astype(np.float64)
 
 
 def log_sum_exp(values: NDArray[Any]) -> float:
-    """Log of the sum of exponentials of values (n,); -inf entries count for nothing."""
+    """Log of the sum of the exponentials of values (n,); entries of -inf add nothing."""
     peak = values.max()
     return float(peak + np.log(np.exp(values - peak).sum())) if np.isfinite(peak) else float(peak)
 
 
 def weigh(dots: NDArray[Any], temperature: float, bias: NDArray[Any] | None) -> tuple[Doubles, float]:
-    """Softmax weights relative to the largest, and the log of the true sum.
+    """Softmax weights relative to the largest, and the log of the sum of the unscaled weights.
 
     dots (n,), bias (n,) or None; returns weights (n,) in [0, 1] and log sum_i exp(dots_i / t + bias_i).
     """
@@ -43,7 +43,7 @@ def prefix_sums(weights: NDArray[Any]) -> Doubles:
 
 
 def pick(weights: NDArray[Any], uniform: float) -> int:
-    """The item in whose share of [0, total) the point uniform * total falls; never one of weight zero."""
+    """The item whose share of [0, total) contains uniform * total; never an item of weight zero."""
     cumulative = np.cumsum(weights.astype(np.float64))
     chosen = int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
     return min(chosen, int(np.flatnonzero(weights)[-1]))
@@ -56,7 +56,7 @@ def outer_product(query: NDArray[Any]) -> Doubles:
 
 
 def square_sums(dots: NDArray[Any], scales: NDArray[Any]) -> Doubles:
-    """Sum of squares of each row, scaled: dots (k, r) and scales (k, r) to (k,)."""
+    """Sums of squares (k,) of the rows of dots * scales, both (k, r)."""
     wide = dots.astype(np.float64) * scales
     return np.asarray(np.einsum("kr,kr->k", wide, wide))
 
@@ -64,17 +64,17 @@ def square_sums(dots: NDArray[Any], scales: NDArray[Any]) -> Doubles:
 def coded_scores(
     codes: NDArray[Any], scales: NDArray[Any], mean_dot: float, step: float, integers: NDArray[Any]
 ) -> Doubles:
-    """Scores of a cluster's items from their codes (m, d) and scales (m,), for a query rounded to step * integers (d,)."""
+    """Scores (m,) of a cluster's items from codes (m, d) and scales (m,), for the query step * integers (d,)."""
     return decode(codes.astype(np.int64) @ integers.astype(np.int64), scales, mean_dot, step)
 
 
 def decode(dots: NDArray[Any], scales: NDArray[Any], base: float, step: float) -> Doubles:
-    """From integer dot products (m,) to scores: base + step * scales * dots."""
+    """Scores (m,) from integer dot products (m,): base + step * scales * dots."""
     return base + step * scales.astype(np.float64) * dots.astype(np.float64)
 
 
 def unpack_nibbles(codes: NDArray[Any]) -> NDArray[np.int64]:
-    """The numbers 0 .. 15 of rows (n, 32 c) that hold two in a byte: (n, 64 c), the low halves of 32 bytes first."""
+    """The numbers 0 .. 15, (n, 64 c), of rows (n, 32 c) with two per byte: of every 32 bytes first the low halves."""
     halves = codes.reshape(len(codes), -1, 32)
     return np.concatenate([halves & 15, halves >> 4], axis=2).reshape(len(codes), -1).astype(np.int64)
 
@@ -82,7 +82,7 @@ def unpack_nibbles(codes: NDArray[Any]) -> NDArray[np.int64]:
 def pull(
     state: NDArray[Any], block: NDArray[Any], query: NDArray[Any], arms: NDArray[Any], scale: float, weight: float
 ) -> None:
-    """Add one block (n, 16) of coordinates to the state (5, n) of the named rows, in place; see adaptive/pulls.py."""
+    """Add one block (n, 16) of coordinates to the state (5, n) of the rows `arms`, in place; see adaptive/pulls.py."""
     products = block[arms].astype(np.float64) * query.astype(np.float64)
     total = products.sum(axis=1)
     spread = ((products - products.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
@@ -95,9 +95,9 @@ def pull(
 
 
 def round_query(query: NDArray[Any]) -> tuple[NDArray[np.int64], float]:
-    """The query in integers of 16 bits or fewer, and what one stands for.
+    """The query as integers of at most 16 bits, and the step: the query is about step * integers.
 
-    No sum of their products with numbers in -127 .. 127 overflows 32 bits, padded to sixteen lanes though it be.
+    No sum of their products with numbers in -127 .. 127 overflows 32 bits, including the padding to sixteen lanes.
     """
     width, peak = -(-len(query) // 16) * 16, float(np.abs(query).max())
     largest = min(32767, (2**31 - 1) // 127 // width)
@@ -106,10 +106,10 @@ def round_query(query: NDArray[Any]) -> tuple[NDArray[np.int64], float]:
 
 
 def quadratic(dispersion: Dispersion, query: NDArray[Any]) -> Doubles:
-    """The estimate of q' S q in every cluster: (k,)."""
+    """The estimates (k,) of q' S q in every cluster."""
     wide = query.astype(np.float64)
     if dispersion.forms is None or dispersion.scales is None:
-        raise ValueError("no dispersion is kept, so there is no form to evaluate.")
+        raise ValueError("these moments have no dispersion; build them with dispersion to evaluate quadratic forms.")
     if dispersion.kind == "full":
         return np.maximum(scan(dispersion.forms, outer_product(query)) * dispersion.scales[:, 0], 0.0)
     assert dispersion.spread is not None
@@ -129,7 +129,7 @@ def philox(key: int, low: int, high: int) -> list[int]:
 
 
 def uniforms(key: int, stream: int, draw: int) -> tuple[float, float]:
-    """The two uniforms in [0, 1) of one draw: the first picks the cluster, the second the item."""
+    """The two uniforms in [0, 1) of one draw: the first picks the cluster, the second picks the item."""
     x = philox(key, stream, draw)
     return ((x[1] << 32 | x[0]) >> 11) * 2.0**-53, ((x[3] << 32 | x[2]) >> 11) * 2.0**-53
 
@@ -153,20 +153,20 @@ def cluster_masses(
     temperature: float,
     bias: NDArray[Any] | None,
 ) -> Doubles:
-    """The true log mass of every cluster, by scanning all of it: (k,), -inf where a cluster is empty."""
+    """The exact log masses (k,) of all clusters, from a scan of all items; -inf for an empty cluster."""
     dots = scan(vectors, query)
     masses = np.full(len(offsets) - 1, -np.inf)
     for cluster, (begin, end) in enumerate(pairwise(offsets)):
         if end > begin:
-            part = None if bias is None else bias[begin:end]
-            masses[cluster] = weigh(dots[begin:end], temperature, part)[1]
+            cluster_bias = None if bias is None else bias[begin:end]
+            masses[cluster] = weigh(dots[begin:end], temperature, cluster_bias)[1]
     return masses
 
 
 def estimated_masses(
     moments: Moments | Tree, query: NDArray[Any], temperature: float, offset: NDArray[Any], dispersion: bool
 ) -> Doubles:
-    """The log mass a two-level law gives every cluster (or node of a tree): q.mean / t + offset + q' S q / (2 t^2)."""
+    """Log masses of clusters (or nodes of a tree) under a two-level law: q.mean / t + offset + q' S q / (2 t^2)."""
     masses = scan(moments.means, query) / temperature + offset
     if dispersion:
         masses = masses + quadratic(moments.dispersion, query) / (2.0 * temperature**2)
@@ -174,7 +174,7 @@ def estimated_masses(
 
 
 def leaf_shares(tree: Tree, query: NDArray[Any], temperature: float, offset: NDArray[Any], dispersion: bool) -> Doubles:
-    """The log of the share of every cluster (k,): a softmax of two children at every node on the way down."""
+    """Log shares (k,) of all clusters: on the way down, every node divides its share by a softmax over two children."""
     masses = estimated_masses(tree, query, temperature, offset, dispersion).reshape(-1, 2)
     steps = masses - np.logaddexp(masses[:, :1], masses[:, 1:])
     paths, leaves = np.zeros(len(tree.children)), np.zeros(len(tree.children) + 1)
@@ -188,9 +188,9 @@ def leaf_shares(tree: Tree, query: NDArray[Any], temperature: float, offset: NDA
 
 
 def law_log_prob(log_masses: NDArray[Any], true_masses: NDArray[Any], item_logits: list[NDArray[Any]]) -> Doubles:
-    """Log-probability of every item, in cluster order, under a law with these log masses.
+    """Log-probabilities (n,) of all items, in cluster order, under a law with these log masses.
 
-    log_masses (k,) of the law, true_masses (k,), item_logits: one array per cluster; returns (n,).
+    log_masses (k,) of the law, true_masses (k,), item_logits: one array per cluster.
     """
     normalised = log_masses - log_sum_exp(log_masses)
     parts = [
@@ -200,31 +200,31 @@ def law_log_prob(log_masses: NDArray[Any], true_masses: NDArray[Any], item_logit
 
 
 def top_k(scores: NDArray[Any], k: int) -> NDArray[np.int64]:
-    """Positions of the k largest of scores (n,), best first, equal scores in the order of positions."""
+    """Positions of the k largest scores, best first; ties go to the lower position."""
     return np.argsort(-scores.astype(np.float64), kind="stable")[:k].astype(np.int64)
 
 
 def conditional_law(log_prob: NDArray[Any], excluded: NDArray[Any]) -> Doubles:
-    """The law (n,) given that none of the excluded positions is drawn: -inf there, renormalised elsewhere."""
+    """The law (n,) given that no excluded position is drawn: -inf there, renormalised elsewhere."""
     left = log_prob.astype(np.float64)
     left[np.asarray(excluded, np.int64)] = -np.inf
     return left - log_sum_exp(left)
 
 
 def sequential_law(log_prob: NDArray[Any], drawn: NDArray[Any]) -> Doubles:
-    """Log-probability of each step when the positions drawn (m,) come out in this order, without replacement."""
+    """Log-probability of each step of drawing these positions (m,) in this order, without replacement."""
     return np.array([conditional_law(log_prob, drawn[:step])[position] for step, position in enumerate(drawn)])
 
 
 def nucleus(log_prob: NDArray[Any], top_p: float) -> Doubles:
-    """The law (n,) of the fewest items that reach top_p, most probable first and ties in order of positions."""
+    """The law (n,) of the fewest items that reach top_p, most probable first; ties go to the lower position."""
     order = np.argsort(-log_prob.astype(np.float64), kind="stable")
     reached = np.cumsum(np.exp(log_prob[order]))
-    # Sums that should meet top_p may miss it by their rounding.
-    held = int(np.searchsorted(reached, top_p * (1 - 1e-12))) + 1
-    return conditional_law(log_prob, order[held:])
+    # A sum that equals top_p in theory may fall short by rounding.
+    count = int(np.searchsorted(reached, top_p * (1 - 1e-12))) + 1
+    return conditional_law(log_prob, order[count:])
 
 
 def top_k_law(logits: NDArray[Any], k: int) -> Doubles:
-    """The softmax of the k largest of logits (n,), ties in order of positions: -inf elsewhere."""
+    """The softmax (n,) of the k largest logits, -inf elsewhere; ties go to the lower position."""
     return conditional_law(logits, np.argsort(-logits.astype(np.float64), kind="stable")[k:])

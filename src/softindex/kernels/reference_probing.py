@@ -1,4 +1,4 @@
-"""Probing in plain float64 NumPy: the readable definition of native/probe.cpp, and the oracle of its tests."""
+"""Probing in plain float64 NumPy: the definition that tests compare the native probing with."""
 
 from __future__ import annotations
 
@@ -27,48 +27,49 @@ NO_HOPE, FARTHEST = 0.03, 5.5
 
 
 def dispersion_term(variance: NDArray[Any], log_count: NDArray[Any]) -> Doubles:
-    """What the variance (k,) of a cluster's logits adds to its log mass, given the log (k,) of how many they are.
+    """The contribution (k,) of the variance (k,) of a cluster's logits to its log mass; log_count (k,) is log n.
 
-    Half of it, as if they were normal; from a variance of 2 log n on, what the largest of n normal logits adds.
+    Half of the variance, as for normal logits; above a variance of 2 log n, the contribution of the largest of n normal
+    logits.
     """
     largest = np.sqrt(2 * variance * log_count) - log_count
     return np.where(variance <= 2 * log_count, variance / 2, largest)
 
 
 def logit_variances(moments: Moments, query: NDArray[Any], temperature: float) -> Doubles:
-    """q' S q / t^2 of every cluster (k,), with the query rounded as the kernels round it for forms of rank r."""
+    """q' S q / t^2 (k,) of every cluster; for forms of rank r, with the query rounded as in the kernels."""
     forms = moments.dispersion
     if forms.kind == "full":
         return quadratic(forms, query) / temperature**2
     assert forms.spread is not None
     integers, unit = round_query(query)
     rounded, wide = integers * unit, query.astype(np.float64)
-    # The length of the query is not rounded.
+    # The kernels use the norm of the unrounded query.
     lost = float(wide @ wide - rounded @ rounded) * forms.spread.astype(np.float64)
     return np.asarray(quadratic(forms, rounded) + lost) / temperature**2
 
 
 @dataclass(frozen=True, slots=True)
 class TailSample:
-    """What a stretch of one cluster of the tail tells of it."""
+    """The estimates from one stretch (consecutive items) of a cluster in the tail."""
 
     cluster: int
     ratio: float
-    """The cluster's mass, as the stretch has it, over its estimate."""
+    """The cluster's mass, extrapolated from the stretch, divided by its estimate."""
     noise: float
-    """Relative variance of the ratio, from seeing a stretch only."""
+    """Relative variance of the ratio from scanning a stretch instead of the cluster."""
     misfit: float
     """Relative variance of the true ratio among clusters like this one."""
     variance: float
-    """Of the logits of the stretch."""
+    """Variance of the logits of the stretch."""
     log_sum: float
-    """The cluster's own log mass if the stretch is all of it, or -inf."""
+    """The cluster's exact log mass if the stretch covers it, otherwise -inf."""
 
 
 class Probing:
-    """One query's probing: which clusters are known exactly, and what is believed of the others.
+    """One query's probing: the clusters that are known exactly, and the estimates of the others (the tail).
 
-    (probes = 0 is the published law, `reference.estimated_masses`.)
+    With probes = 0 the law is the published one, `reference.estimated_masses`.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Probing:
         tolerance: float,
         outliers: Outliers | None,
     ) -> None:
-        # Without any there is nothing to look at.
+        # An empty list of outliers is the same as none.
         self.outliers = None if outliers is None or len(outliers.positions) == 0 else outliers
         self.norm_max = moments.norm_max
         self.unlisted: float | None = None
@@ -102,19 +103,19 @@ class Probing:
         if self.variances is not None:
             self.estimates = self.estimates + dispersion_term(self.variances, self.log_counts)
         if moments.reach is not None:
-            # The item that reaches farthest along the mean has a score that is nearly known.
+            # The score of the item that reaches farthest along the mean is known approximately.
             longest = dots * moments.reach.astype(np.float64) / temperature + self.log_weight
             self.estimates = np.where(self.sizes > 1, np.maximum(self.estimates, longest), self.estimates)
         self.means = dots / temperature + self.log_weight
         self.known = np.full(len(self.sizes), -np.inf)
-        # The sample of the tail depends on the query alone, whatever the seed: -0 and 0 are one number.
+        # The sample of the tail depends on the query only, not on the seed. -0 and 0 are the same number.
         self.stream = hash_bytes((query.astype(np.float32) + np.float32(0)).tobytes())
         self.samples: list[TailSample] = []
         self.drawn = self.scored = self.probed = 0
         self.rho = 1.0
 
     def run(self, probes: int) -> tuple[Doubles, float, int]:
-        """Return the law's log masses (k,), the error and the items scored.  probes below 0: adaptive."""
+        """Return the law's log masses (k,), the stated error and the number of items scored. probes < 0: adaptive."""
         if probes < 0:
             self.budget = max(BUDGET_NUMBERS // len(self.query), len(self.vectors) // BUDGET_PART)
             self.scan_nearest_clusters()
@@ -138,42 +139,42 @@ class Probing:
             wanted = max(FIRST_PROBES, 2 * self.probed)
 
     def scan_surprises(self) -> bool:
-        """A sampled cluster that alone makes most of rho is no example for the others: it is scanned."""
+        """Scan sampled clusters far above rho: they do not represent the others. Return whether there were any."""
         high = [sample.cluster for sample in self.samples if sample.ratio > SURPRISING * self.rho]
         clusters = [cluster for cluster in dict.fromkeys(high) if np.isfinite(self.estimates[cluster])]
         self.probe_clusters(np.array(clusters, np.int64))
         return bool(clusters)
 
     def finish(self, error: float) -> tuple[Doubles, float, int]:
-        """Known clusters have their own mass, the others their estimate times rho."""
+        """Give known clusters their exact mass and the others their estimate times rho."""
         return np.where(np.isfinite(self.estimates), self.estimates + np.log(self.rho), self.known), error, self.scored
 
     def tail_is_empty(self) -> bool:
-        """Nothing is left to estimate."""
+        """Whether every cluster is known."""
         return not np.isfinite(self.estimates).any()
 
     def tail_weights(self) -> Doubles:
-        """Masses of the unknown clusters relative to the largest (k,)."""
+        """Masses (k,) of the unknown clusters relative to the largest."""
         return np.asarray(np.exp(self.estimates - self.estimates.max()))
 
     def tail_share(self) -> float:
-        """The part of all mass that is in unknown clusters."""
+        """The fraction of the total mass in unknown clusters."""
         known, tail = log_sum_exp(self.known), np.log(self.rho) + log_sum_exp(self.estimates)
         return float(np.exp(tail - np.logaddexp(known, tail)))
 
     def scan_stretch(self, begin: int, count: int) -> tuple[float, float]:
-        """The log mass of count items from begin on, and the variance of their logits, biases apart."""
+        """The log mass of `count` items starting at `begin`, and the variance of their logits without biases."""
         self.scored += count
         dots = scan(self.vectors[begin : begin + count], self.query)
         bias = None if self.bias is None else self.bias[begin : begin + count]
         return weigh(dots, self.temperature, bias)[1], float((dots / self.temperature).var())
 
     def remember(self, cluster: int, log_sum: float) -> None:
-        """The cluster is known from here on."""
+        """Record the exact log mass of a cluster."""
         self.known[cluster], self.estimates[cluster] = log_sum, -np.inf
 
     def probe_clusters(self, clusters: NDArray[Any]) -> None:
-        """Scan these clusters to their end, the most massive first, as far as the budget goes."""
+        """Scan these clusters completely, largest estimate first, until the budget is spent."""
         for cluster in sorted(clusters, key=lambda cluster: (-self.estimates[cluster], cluster)):
             if self.scored >= self.budget:
                 break
@@ -181,27 +182,27 @@ class Probing:
             self.probed += 1
 
     def scan_nearest_clusters(self) -> None:
-        """An item that equals the query, if it would matter, lies in the cluster of nearest mean, or nearly so."""
+        """Scan the nearest clusters if an item equal to the query would matter: it lies in one of them."""
         wide = self.query.astype(np.float64)
         copy = float(wide @ wide) / self.temperature + self.log_weight - log_sum_exp(self.estimates)
         if not copy > np.log(self.tolerance / 4):
             return
         nearest = np.inf
         for _ in range(NEAREST_CLUSTERS):
-            held = np.where(np.isfinite(self.estimates), self.closeness, -np.inf)
-            distance = float(wide @ wide) - 2 * held.max()
+            closeness = np.where(np.isfinite(self.estimates), self.closeness, -np.inf)
+            distance = float(wide @ wide) - 2 * closeness.max()
             nearest = min(nearest, distance)
             if self.tail_is_empty() or distance > NEARLY * nearest:
                 break
-            cluster = int(held.argmax())
+            cluster = int(closeness.argmax())
             self.probe_clusters(np.array([cluster]))
             best = scan(self.vectors[self.offsets[cluster] : self.offsets[cluster + 1]], self.query).max()
-            # If the copy carries much of the mass, items near it matter too, and lie near it.
+            # Stop at the copy, unless it carries much of the mass: then items near it matter too.
             if best >= COPIED * float(wide @ wide) and copy < np.log(HEAVY):
                 break
 
     def scan_clusters_of_outliers(self) -> None:
-        """Clusters with a listed item that, were it one more, would have a share worth the name."""
+        """Scan clusters with a listed outlier whose own share of the mass would be significant."""
         if self.outliers is None or self.tail_is_empty():
             return
         everything = np.logaddexp(log_sum_exp(self.known), log_sum_exp(self.estimates))
@@ -215,7 +216,7 @@ class Probing:
             logits = logits + self.bias[positions] - self.log_weight
         self.scored += len(positions)
         clusters = np.unique(np.searchsorted(self.offsets, positions[logits >= least], side="right") - 1)
-        # What was spent on estimated masses must not keep these from being looked at.
+        # Scans so far must not use up the budget of these clusters.
         most = self.scored + self.budget
         for cluster in clusters[np.isfinite(self.estimates[clusters])]:
             if self.scored < most:
@@ -223,7 +224,7 @@ class Probing:
                 self.probed += 1
 
     def scan_large_clusters(self) -> None:
-        """Clusters with a large part of all mass; the more of an estimate hangs on its variance, the less is large."""
+        """Scan clusters with a large share of the mass; the threshold is lower where logits have a high variance."""
         if not self.tail_is_empty():
             everything = np.logaddexp(log_sum_exp(self.known), log_sum_exp(self.estimates))
             share = np.exp(self.estimates - everything)
@@ -231,12 +232,12 @@ class Probing:
             self.probe_clusters(np.flatnonzero(share * weight > LARGE_SHARE))
 
     def scan_best_clusters(self, wanted: int) -> None:
-        """The largest estimates, until `wanted` clusters are probed; equal ones in the order of clusters."""
+        """Scan clusters in order of estimates until `wanted` clusters are probed; ties go to the lower cluster."""
         order = np.argsort(-self.estimates, kind="stable")[: max(wanted - self.probed, 0)]
         self.probe_clusters(np.sort(order[np.isfinite(self.estimates[order])]))
 
     def sample_tail(self) -> None:
-        """Keep a sample of unknown clusters, drawn in proportion to their estimates; rho is their mean ratio."""
+        """Complete the sample of unknown clusters, drawn in proportion to their estimates; rho is their mean ratio."""
         self.samples = [sample for sample in self.samples if np.isfinite(self.estimates[sample.cluster])]
         weights = self.tail_weights()
         while len(self.samples) < TAIL_SAMPLES:
@@ -249,13 +250,13 @@ class Probing:
         self.rho = max(float(np.mean([sample.ratio for sample in self.samples])), 1e-3)
 
     def sample_cluster(self, cluster: int, uniform: float) -> TailSample:
-        """Scan a stretch of the cluster, as long as the noise of its sum asks for."""
+        """Scan a stretch of the cluster, long enough for a precise estimate of its mass."""
         size = int(self.sizes[cluster])
         variance = 1.0 if self.variances is None else min(self.variances[cluster], 6.0)
         share = self.tail_share()
         weight = share * (1 - share) / self.tolerance
         enough = min(2 * weight * weight, MOST_PRECISE) * np.expm1(variance)
-        # Where biases weigh items, a few may carry their cluster, and a stretch would mostly miss them.
+        # With biases a few items may carry their cluster, and a stretch would usually miss them.
         count = min(size, max(SHORTEST_STRETCH, int(enough))) if self.bias is None else size
         log_sum, spread = self.scan_stretch(int(self.offsets[cluster]) + int(uniform * (size - count + 1)), count)
         log_ratio = log_sum + np.log(size / count) - self.estimates[cluster]
@@ -272,8 +273,8 @@ class Probing:
     def stated_error(self) -> float:
         """The estimated total variation.
 
-        Of the tail two things are unknown: how its clusters differ from their estimates times rho, and rho.  For each the
-        larger counts of what the sample shows and what the variance of the logits leads to expect.
+        Two properties of the tail are unknown: how much its clusters differ from their estimates times rho, and rho
+        itself. Each is estimated from the sample and from the variance of the logits, and the larger estimate counts.
         """
         count = len(self.samples)
         relative = np.array([sample.ratio for sample in self.samples]) / self.rho - 1
@@ -289,7 +290,7 @@ class Probing:
         return float(min(1.0, inside + self.risk_of_extremes() + 1e-16))
 
     def risk_of_extremes(self) -> float:
-        """The chance, roughly, that one item of an unknown cluster outweighs all that is known."""
+        """The approximate probability that one item of an unknown cluster outweighs all known clusters."""
         known = log_sum_exp(self.known)
         if known == -np.inf:
             return 0.0
@@ -297,7 +298,7 @@ class Probing:
         if variances is None:
             variances = np.full(len(self.sizes), np.mean([sample.variance for sample in self.samples]))
         reach = float(np.linalg.norm(self.query.astype(np.float64))) / len(self.query) ** 0.5 / self.temperature
-        # What lies farther was looked at, if probing is adaptive.
+        # Adaptive probing has already checked the items that lie farther away.
         radii = self.radii if self.unlisted is None else np.minimum(self.radii, self.unlisted)
         risk = 0.0
         for cluster in np.flatnonzero(np.isfinite(self.estimates) & (self.sizes >= 2)):
@@ -309,7 +310,7 @@ class Probing:
         return min(risk, 1.0)
 
     def hopeless(self, error: float, budget: int) -> bool:
-        """All that the budget could scan would not bring the error down to the tolerance."""
+        """Whether spending the rest of the budget would still leave the error above the tolerance."""
         weights, k = self.tail_weights(), len(self.sizes)
         affordable = min(k - 1, budget * k // len(self.vectors) + 1)
         best = np.sort(weights)[::-1][:affordable].sum()

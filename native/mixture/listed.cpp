@@ -1,0 +1,98 @@
+// Scores listed items of a learned similarity, wherever they lie in memory.
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+#include "base/parallel.h"
+#include "mixture/scorer.h"
+
+namespace softindex {
+
+// Requests the next tile's items while the current one is computed: they may lie anywhere in memory.
+void MixtureScorer::prefetch(const int64_t* which, int64_t count) const {
+  const int64_t length = shape_.item_length(), pairs = shape_.pairs(), line = 16;
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t j = 0; j < length; j += line) __builtin_prefetch(items_.components + which[i] * length + j);
+    if (items_.gates == nullptr) continue;
+    for (int64_t j = 0; j < pairs; j += line) __builtin_prefetch(items_.gates + which[i] * pairs + j);
+  }
+}
+
+// Calls work(query, begin, count, scratch) for every stretch of at most `tile` listed items of one query.
+template <class Real, class Work>
+void MixtureScorer::for_each_stretch(const PositionLists& lists, int64_t tile, int64_t threads,
+                                     const Mixture<Real>& mixture, const Work& work) const {
+  struct Stretch {
+    int64_t query, begin, count;
+  };
+  std::vector<Stretch> stretches;
+  for (int64_t q = 0; q < lists.count; ++q)
+    for (int64_t begin = lists.begin(q); begin < lists.end(q); begin += tile)
+      stretches.push_back({q, begin, std::min(tile, lists.end(q) - begin)});
+  parallel((int64_t)stretches.size(), threads, [&](const auto& next) {
+    Scratch<Real> scratch(mixture, items_.gates != nullptr, tile);
+    for (int64_t task = next(); task >= 0; task = next())
+      work(stretches[task].query, stretches[task].begin, stretches[task].count, scratch);
+  });
+}
+
+// Calls done(query, count) after each stretch of scores.
+template <class Done>
+void MixtureScorer::score_lists(const MixtureQueries<float>& queries, const PositionLists& lists, int64_t threads,
+                                float* scores, const Done& done) const {
+  const Batch<float> batch = make_batch(queries);
+  const int64_t tile = kernels_.mixture_tile();
+  for_each_stretch(lists, tile, threads, single_.mixture(),
+                   [&](int64_t q, int64_t begin, int64_t count, auto& scratch) {
+                     gather(lists.positions + begin, 0, count, scratch);
+                     const int64_t next = begin + count;
+                     prefetch(lists.positions + next, std::min(tile, lists.end(q) - next));
+                     score(batch, q, scratch);
+                     std::copy_n(scratch.scores.data(), count, scores + begin);
+                     done(q, count);
+                   });
+}
+
+void MixtureScorer::score_listed(const MixtureQueries<float>& queries, const PositionLists& lists, int64_t threads,
+                                 float* scores) const {
+  score_lists(queries, lists, threads, scores, [](int64_t, int64_t) {});
+}
+
+void MixtureScorer::best_listed(const MixtureQueries<float>& queries, const PositionLists& lists, int64_t threads,
+                                const Ranking& result) const {
+  const int64_t keep = result.keep, tile = kernels_.mixture_tile();
+  std::fill_n(result.positions, queries.count * keep, -1);
+  std::fill_n(result.scores, queries.count * keep, no_score);
+  std::vector<float> scores(lists.total() + tile);  // one more tile, because selections read full tiles
+  std::vector<std::atomic<int64_t>> missing(queries.count);
+  for (int64_t q = 0; q < queries.count; ++q) missing[q] = lists.end(q) - lists.begin(q);
+  score_lists(queries, lists, threads, scores.data(), [&](int64_t q, int64_t scored) {
+    // The thread that scores the last item of a query selects the best of its items.
+    if (missing[q].fetch_sub(scored) > scored) return;
+    const int64_t begin = lists.begin(q), count = lists.end(q) - begin;
+    Selection selection(keep);
+    for (int64_t first = 0; first < count; first += tile)
+      selection.offer(kernels_, scores.data() + begin + first, std::min(tile, count - first), first);
+    int64_t* positions = result.positions + q * keep;
+    const int64_t found = selection.write_ranked(positions, result.scores + q * keep);
+    for (int64_t i = 0; i < found; ++i) positions[i] = lists.positions[begin + positions[i]];
+  });
+}
+
+void MixtureScorer::score_precisely(const MixtureQueries<double>& queries, const PositionLists& lists, int64_t threads,
+                                    double* scores) const {
+  const Batch<double> batch = make_batch(queries);
+  const Mixture<double>& mixture = precise_.mixture();
+  const int64_t length = shape_.item_length(), pairs = shape_.pairs(), tile = kernels_.mixture_tile_double();
+  for_each_stretch(lists, tile, threads, mixture, [&](int64_t q, int64_t begin, int64_t count, auto& scratch) {
+    const int64_t* which = lists.positions + begin;
+    kernels_.mixture_gather_double(items_.components, length, which, count, scratch.columns.data());
+    if (queries.gates != nullptr)
+      kernels_.mixture_gather_double(items_.gates, pairs, which, count, scratch.gates.data());
+    kernels_.mixture_scores_double(mixture, batch.query(q), batch.gates(q), scratch.columns.data(),
+                                   scratch.gates.data(), scratch.work.data(), scratch.scores.data());
+    std::copy_n(scratch.scores.data(), count, scores + begin);
+  });
+}
+
+}  // namespace softindex

@@ -1,0 +1,70 @@
+// Weights and queries in the layout that the mixture kernels read.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "mixture/views.h"
+
+namespace softindex {
+
+inline int64_t round_up_to_four(int64_t count) { return (count + 3) / 4 * 4; }
+
+// Packs a matrix (rows, length): four rows at a time, column after column, padded with zero rows.
+template <class Real>
+void pack(const Real* matrix, int64_t rows, int64_t length, Real* packed) {
+  std::fill_n(packed, round_up_to_four(rows) * length, Real(0));
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t j = 0; j < length; ++j) packed[r / 4 * 4 * length + j * 4 + r % 4] = matrix[r * length + j];
+}
+
+// `count` matrices (rows, length), one after the other, each packed.
+template <class Real>
+std::vector<Real> pack_all(const Real* matrices, int64_t count, int64_t rows, int64_t length) {
+  const int64_t packed_length = round_up_to_four(rows) * length;
+  std::vector<Real> packed(count * packed_length);
+  for (int64_t i = 0; i < count; ++i)
+    pack(matrices + i * rows * length, rows, length, packed.data() + i * packed_length);
+  return packed;
+}
+
+// The packed weights of a gate, and the mixture that points to them.
+template <class Real>
+class PackedMixture {
+ public:
+  PackedMixture(const MixtureShape& shape, const GateWeights& gate)
+      : mixture_{shape.query_parts, shape.item_parts, shape.d, 0, false, nullptr, nullptr, nullptr, nullptr} {
+    if (gate.first != nullptr) add_gate(shape.pairs(), gate);
+  }
+  PackedMixture(const PackedMixture&) = delete;
+  PackedMixture& operator=(const PackedMixture&) = delete;
+
+  const Mixture<Real>& mixture() const { return mixture_; }
+
+ private:
+  void add_gate(int64_t pairs, const GateWeights& gate) {
+    const int64_t rows = gate.hidden, hidden = round_up_to_four(rows);
+    std::vector<Real> first(hidden * pairs, 0), second(pairs * hidden, 0);
+    std::copy_n(gate.first, rows * pairs, first.begin());
+    for (int64_t p = 0; p < pairs; ++p) std::copy_n(gate.second + p * rows, rows, second.begin() + p * hidden);
+    first_ = pack_all(first.data(), 1, hidden, pairs);
+    second_ = pack_all(second.data(), 1, pairs, hidden);
+    first_bias_.assign(hidden, 0);
+    second_bias_.assign(round_up_to_four(pairs), 0);
+    std::copy_n(gate.first_bias, rows, first_bias_.begin());
+    std::copy_n(gate.second_bias, pairs, second_bias_.begin());
+    mixture_.hidden = hidden;
+    mixture_.gated = true;
+    mixture_.first = first_.data();
+    mixture_.first_bias = first_bias_.data();
+    mixture_.second = second_.data();
+    mixture_.second_bias = second_bias_.data();
+  }
+
+  std::vector<Real> first_, first_bias_, second_, second_bias_;
+  Mixture<Real> mixture_;
+};
+
+}  // namespace softindex

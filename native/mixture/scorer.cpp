@@ -1,0 +1,173 @@
+// Goes through all items of a learned similarity, a tile at a time.
+#include "mixture/scorer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <mutex>
+
+#include "base/parallel.h"
+
+namespace softindex {
+namespace {
+
+constexpr int64_t tiles_per_task = 8;
+constexpr int64_t list_bytes = 64 << 20;  // memory for the lists of one thread
+
+}  // namespace
+
+void MixtureScorer::gather(const int64_t* which, int64_t first, int64_t count, Scratch<float>& scratch) const {
+  const int64_t length = shape_.item_length(), pairs = shape_.pairs();
+  kernels_.mixture_gather(items_.components + first * length, length, which, count, scratch.columns.data());
+  if (!scratch.gates.empty())
+    kernels_.mixture_gather(items_.gates + first * pairs, pairs, which, count, scratch.gates.data());
+}
+
+void MixtureScorer::score(const Batch<float>& batch, int64_t q, Scratch<float>& scratch) const {
+  kernels_.mixture_scores(single_.mixture(), batch.query(q), batch.gates(q), scratch.columns.data(),
+                          scratch.gates.data(), scratch.work.data(), scratch.scores.data());
+}
+
+// Calls work(first item, count, scratch, selections of this thread) for every tile of items, then merges the
+// selections.
+template <class Work>
+void MixtureScorer::for_each_tile(int64_t threads, std::vector<Selection>& selections, const Work& work) const {
+  const int64_t n = items_.n, tile = kernels_.mixture_tile(), step = tile * tiles_per_task;
+  const std::vector<Selection> initial = selections;
+  std::mutex guard;
+  parallel((n + step - 1) / step, threads, [&](const auto& next) {
+    Scratch<float> scratch(single_.mixture(), items_.gates != nullptr, tile);
+    std::vector<Selection> local = initial;
+    for (int64_t task = next(); task >= 0; task = next())
+      for (int64_t first = task * step; first < std::min(n, (task + 1) * step); first += tile)
+        work(first, std::min(tile, n - first), scratch, local);
+    std::lock_guard<std::mutex> lock(guard);
+    for (size_t i = 0; i < selections.size(); ++i) selections[i].merge(local[i]);
+  });
+}
+
+// Writes one row of results for each selection: best first, or by position if no scores are wanted.
+void MixtureScorer::write(std::vector<Selection>& selections, int64_t threads, const Ranking& result) const {
+  const int64_t count = (int64_t)selections.size(), keep = result.keep;
+  // Starting threads takes as long as sorting a few thousand keys.
+  parallel(count, count * keep < 1 << 16 ? 1 : threads, [&](const auto& next) {
+    std::vector<uint64_t> marks;
+    for (int64_t i = next(); i >= 0; i = next()) {
+      int64_t *positions = result.positions + i * keep, found;
+      if (result.scores != nullptr) {
+        float* scores = result.scores + i * keep;
+        found = selections[i].write_ranked(positions, scores);
+        std::fill(scores + found, scores + keep, no_score);
+      } else {
+        found = selections[i].write_sorted(positions, items_.n, marks);
+      }
+      std::fill(positions + found, positions + keep, -1);
+    }
+  });
+}
+
+void MixtureScorer::best(const MixtureQueries<float>& queries, const Exclusions& excluded, int64_t threads,
+                         const Ranking& result) const {
+  const Batch<float> batch = make_batch(queries);
+  std::vector<Selection> selections(queries.count, Selection(result.keep));
+  for_each_tile(threads, selections, [&](int64_t first, int64_t count, auto& scratch, auto& local) {
+    gather(nullptr, first, count, scratch);
+    for (int64_t q = 0; q < queries.count; ++q) {
+      score(batch, q, scratch);
+      excluded.apply(q, first, count, scratch.scores.data());
+      local[q].offer(kernels_, scratch.scores.data(), count, first);
+    }
+  });
+  write(selections, threads, result);
+}
+
+void MixtureScorer::best_average(const float* queries, int64_t count, const Exclusions& excluded, int64_t threads,
+                                 const Ranking& result) const {
+  const int64_t d = shape_.d, tile = kernels_.mixture_tile();
+  const std::vector<float> packed = pack_all(queries, 1, count, d);
+  // All queries together are one query of `count` parts against items of one part.
+  const Mixture<float> plain = {count, 1, d, 0, false, nullptr, nullptr, nullptr, nullptr};
+  const auto score = [&](int64_t first, int64_t items, auto& scratch) {
+    scratch.work.resize(std::max<size_t>(scratch.work.size(), count * tile));
+    kernels_.mixture_gather(items_.averages + first * d, d, nullptr, items, scratch.columns.data());
+    kernels_.mixture_logits(plain, packed.data(), scratch.columns.data(), scratch.work.data());
+    for (int64_t q = 0; q < count; ++q) excluded.apply(q, first, items, scratch.work.data() + q * tile);
+  };
+  const auto search = [&](std::vector<Selection>& selections) {
+    for_each_tile(threads, selections, [&](int64_t first, int64_t items, auto& scratch, auto& local) {
+      score(first, items, scratch);
+      for (int64_t q = 0; q < count; ++q) local[q].offer(kernels_, scratch.work.data() + q * tile, items, first);
+    });
+  };
+  std::vector<Selection> selections = start_high(count, result.keep, score);
+  search(selections);
+  // In rare cases the initial threshold was too high: search again without one.
+  if (std::any_of(selections.begin(), selections.end(),
+                  [&](const auto& found) { return found.size() < result.keep; })) {
+    selections.assign(count, Selection(result.keep));
+    search(selections);
+  }
+  write(selections, threads, {result.keep, result.positions, nullptr});
+}
+
+// Selections whose thresholds are estimated from a sample of evenly spaced tiles. Without a threshold, most of the work
+// of a selection goes into scores that are soon dropped again.
+template <class Score>
+std::vector<Selection> MixtureScorer::start_high(int64_t count, int64_t keep, const Score& score) const {
+  const int64_t n = items_.n, tile = kernels_.mixture_tile(), tiles = n / tile;
+  const int64_t sampled = std::min<int64_t>(tiles / 8, 64);
+  const double expected = (double)keep * sampled * tile / n;
+  // Low enough in the sample that the threshold is very likely to keep enough items.
+  const int64_t rank = (int64_t)(expected + 4 * std::sqrt(expected) + 4);
+  if (rank >= sampled * tile) return std::vector<Selection>(count, Selection(keep));
+  Scratch<float> scratch(single_.mixture(), items_.gates != nullptr, tile);
+  std::vector<std::vector<float>> sample(count);
+  for (int64_t i = 0; i < sampled; ++i) {
+    score(i * (tiles / sampled) * tile, tile, scratch);
+    for (int64_t q = 0; q < count; ++q)
+      sample[q].insert(sample[q].end(), scratch.work.data() + q * tile, scratch.work.data() + (q + 1) * tile);
+  }
+  std::vector<Selection> selections;
+  for (std::vector<float>& scores : sample) {
+    std::nth_element(scores.begin(), scores.begin() + rank, scores.end(), std::greater<float>());
+    selections.emplace_back(keep, std::max(scores[rank], std::numeric_limits<float>::lowest()));
+  }
+  return selections;
+}
+
+void MixtureScorer::largest(const MixtureQueries<float>& queries, const Exclusions& excluded, int64_t threads,
+                            float* largest, const Ranking& listed) const {
+  const Batch<float> batch = make_batch(queries);
+  // With lists, a few queries at a time: each has one selection for each pair.
+  int64_t group = queries.count;
+  if (listed.keep > 0) {
+    const int64_t bytes = shape_.pairs() * (2 * listed.keep + 64) * (int64_t)sizeof(uint64_t);
+    group = std::min(group, std::max<int64_t>(1, list_bytes / bytes));
+  }
+  for (int64_t begin = 0; begin < queries.count; begin += group)
+    largest_of_group(batch, begin, std::min(queries.count, begin + group), excluded, threads, largest, listed);
+}
+
+void MixtureScorer::largest_of_group(const Batch<float>& batch, int64_t begin, int64_t end, const Exclusions& excluded,
+                                     int64_t threads, float* largest, const Ranking& listed) const {
+  const int64_t tile = kernels_.mixture_tile(), lists = listed.keep > 0 ? shape_.pairs() : 0;
+  std::vector<Selection> selections((end - begin) * lists, Selection(listed.keep));
+  for_each_tile(threads, selections, [&](int64_t first, int64_t count, auto& scratch, auto& local) {
+    gather(nullptr, first, count, scratch);
+    for (int64_t q = begin; q < end; ++q) {
+      float *logits = scratch.work.data(), *to = largest + q * items_.n + first;
+      kernels_.mixture_logits(single_.mixture(), batch.query(q), scratch.columns.data(), logits);
+      kernels_.mixture_largest(single_.mixture(), logits, scratch.scores.data());
+      std::copy_n(scratch.scores.data(), count, to);
+      excluded.apply(q, first, count, to);
+      for (int64_t p = 0; p < lists; ++p) {
+        excluded.apply(q, first, count, logits + p * tile);
+        local[(q - begin) * lists + p].offer(kernels_, logits + p * tile, count, first);
+      }
+    }
+  });
+  if (lists > 0) write(selections, threads, {listed.keep, listed.positions + begin * lists * listed.keep, nullptr});
+}
+
+}  // namespace softindex

@@ -1,0 +1,95 @@
+// Scores items with a learned similarity and finds the best of them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "mixture/packing.h"
+#include "mixture/scratch.h"
+#include "mixture/selection.h"
+#include "mixture/views.h"
+
+namespace softindex {
+
+// Reads the items where they are: they must outlive the scorer. The weights of the gate are copied. All positions must
+// be valid, and queries must have gates if and only if scores use the items' gates: the caller checks.
+class MixtureScorer {
+ public:
+  MixtureScorer(const Kernels& kernels, const MixtureShape& shape, const MixtureItems& items, const GateWeights& gate)
+      : kernels_(kernels), shape_(shape), items_(items), single_(shape, gate), precise_(shape, gate) {}
+
+  const MixtureShape& shape() const { return shape_; }
+  int64_t size() const { return items_.n; }
+  // Whether scores need the gates of queries and items.
+  bool uses_gates() const { return single_.mixture().gated && items_.gates != nullptr; }
+
+  // The best of all items, best first.
+  void best(const MixtureQueries<float>& queries, const Exclusions& excluded, int64_t threads,
+            const Ranking& result) const;
+
+  // The items whose average component has the largest dot products with queries (count, d), in increasing order of
+  // position. Writes no scores.
+  void best_average(const float* queries, int64_t count, const Exclusions& excluded, int64_t threads,
+                    const Ranking& result) const;
+
+  // largest (queries, n): the largest logit of each item, -infinity where it is excluded. listed: one row for each
+  // query and pair, the items with the largest logits of the pair, in increasing order of position; none if listed.keep
+  // is 0.
+  void largest(const MixtureQueries<float>& queries, const Exclusions& excluded, int64_t threads, float* largest,
+               const Ranking& listed) const;
+
+  // scores (lists.total()): the scores of the listed items.
+  void score_listed(const MixtureQueries<float>& queries, const PositionLists& lists, int64_t threads,
+                    float* scores) const;
+
+  // The best of the listed items, whose positions increase; best first.
+  void best_listed(const MixtureQueries<float>& queries, const PositionLists& lists, int64_t threads,
+                   const Ranking& result) const;
+
+  // The same as score_listed, in double.
+  void score_precisely(const MixtureQueries<double>& queries, const PositionLists& lists, int64_t threads,
+                       double* scores) const;
+
+ private:
+  // Queries as the kernels read them.
+  template <class Real>
+  struct Batch {
+    std::vector<Real> packed;
+    int64_t packed_length, pairs;
+    const Real* all_gates;
+
+    const Real* query(int64_t q) const { return packed.data() + q * packed_length; }
+    const Real* gates(int64_t q) const { return all_gates == nullptr ? nullptr : all_gates + q * pairs; }
+  };
+  template <class Real>
+  Batch<Real> make_batch(const MixtureQueries<Real>& queries) const {
+    return {pack_all(queries.components, queries.count, shape_.query_parts, shape_.d),
+            round_up_to_four(shape_.query_parts) * shape_.d, shape_.pairs(), queries.gates};
+  }
+
+  void gather(const int64_t* which, int64_t first, int64_t count, Scratch<float>& scratch) const;
+  void score(const Batch<float>& batch, int64_t q, Scratch<float>& scratch) const;
+  void prefetch(const int64_t* which, int64_t count) const;
+  template <class Work>
+  void for_each_tile(int64_t threads, std::vector<Selection>& selections, const Work& work) const;
+  template <class Real, class Work>
+  void for_each_stretch(const PositionLists& lists, int64_t tile, int64_t threads, const Mixture<Real>& mixture,
+                        const Work& work) const;
+  template <class Done>
+  void score_lists(const MixtureQueries<float>& queries, const PositionLists& lists, int64_t threads, float* scores,
+                   const Done& done) const;
+  template <class Score>
+  std::vector<Selection> start_high(int64_t count, int64_t keep, const Score& score) const;
+  void largest_of_group(const Batch<float>& batch, int64_t begin, int64_t end, const Exclusions& excluded,
+                        int64_t threads, float* largest, const Ranking& listed) const;
+  void write(std::vector<Selection>& selections, int64_t threads, const Ranking& result) const;
+
+  const Kernels& kernels_;
+  const MixtureShape shape_;
+  const MixtureItems items_;
+  const PackedMixture<float> single_;
+  const PackedMixture<double> precise_;
+};
+
+}  // namespace softindex

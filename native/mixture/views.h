@@ -1,0 +1,72 @@
+// Plain views of the arrays that learned similarities read and write.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+namespace softindex {
+
+constexpr float no_score = -std::numeric_limits<float>::infinity();
+
+struct MixtureShape {
+  int64_t query_parts, item_parts, d;
+
+  int64_t pairs() const { return query_parts * item_parts; }
+  int64_t item_length() const { return item_parts * d; }
+};
+
+struct MixtureItems {
+  int64_t n;
+  const float* components;  // (n, item_parts, d)
+  const float* gates;       // (n, pairs), or null
+  const float* averages;    // (n, d)
+};
+
+// The two layers of the gate; `first` is null if there is none.
+struct GateWeights {
+  int64_t hidden = 0;
+  const float *first = nullptr, *first_bias = nullptr;    // (hidden, pairs), (hidden)
+  const float *second = nullptr, *second_bias = nullptr;  // (pairs, hidden), (pairs)
+};
+
+template <class Real>
+struct MixtureQueries {
+  int64_t count;
+  const Real* components;  // (count, query_parts, d)
+  const Real* gates;       // (count, pairs), or null
+};
+
+// Positions for each query: those of query q are positions[offsets[q]] .. positions[offsets[q + 1]].
+struct PositionLists {
+  int64_t count;
+  const int64_t* offsets;
+  const int64_t* positions;
+
+  int64_t total() const { return offsets[count]; }
+  int64_t begin(int64_t query) const { return offsets[query]; }
+  int64_t end(int64_t query) const { return offsets[query + 1]; }
+};
+
+// Increasing positions that each query leaves out: one list for all queries, or one for each.
+struct Exclusions {
+  PositionLists lists;
+
+  // Overwrites the scores of excluded items among items first .. first + count.
+  void apply(int64_t query, int64_t first, int64_t count, float* scores) const {
+    if (lists.total() == 0) return;
+    const int64_t row = lists.count == 1 ? 0 : query;
+    const int64_t *begin = lists.positions + lists.begin(row), *end = lists.positions + lists.end(row);
+    for (const int64_t* at = std::lower_bound(begin, end, first); at != end && *at < first + count; ++at)
+      scores[*at - first] = no_score;
+  }
+};
+
+// Results, one row of `keep` for each query. Rows with fewer results end with position -1 and score -infinity.
+struct Ranking {
+  int64_t keep;
+  int64_t* positions;
+  float* scores;  // null if only the positions are wanted
+};
+
+}  // namespace softindex
