@@ -15,10 +15,8 @@ from softindex.outward import round_up
 from softindex.quantise import quantise, row_norms
 from softindex.records import Doubles, Floats
 
-__all__ = ["Level", "Scores", "Screen", "check_stored", "encode"]
+__all__ = ["Level", "Scores", "Screen", "encode", "screen_shape"]
 
-CODES = {"codes_4": np.uint8, "codes_8": np.int8}
-"""Types of the stored codes; everything else is float32."""
 CHUNK = 64
 """Coordinates that the four-bit kernel processes at a time."""
 MOST_NIBBLES = CHUNK << 14
@@ -127,25 +125,16 @@ class Screen:
         return arrays
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], n: int, d: int) -> Screen:
-        """The screen that `arrays` was saved from; KeyError or ValueError where an array is missing or does not fit."""
-        expected: dict[str, tuple[int, ...]] = {"columns": (d,), "lengths": (n,)}
-        kept = [bits for bits in (4, 8) if bits == 8 or d <= MOST_NIBBLES]
-        for bits in kept:
-            width = d if bits == 8 else -(-d // CHUNK) * CHUNK // 2
-            expected |= {f"codes_{bits}": (n, width), f"scales_{bits}": (n,), f"errors_{bits}": (n,)}
-        for name, shape in expected.items():
-            check_stored(arrays[name], name, shape, CODES.get(name, np.float32))
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Screen:
+        """The screen that `arrays` was saved from; shapes and types are checked before."""
+        kept = [bits for bits in (4, 8) if f"codes_{bits}" in arrays]
         levels = (Level(bits, *(arrays[f"{name}_{bits}"] for name in ("codes", "scales", "errors"))) for bits in kept)
         return cls(arrays["columns"], arrays["lengths"], tuple(levels))
 
 
-def check_stored(array: NDArray[Any], name: str, shape: tuple[int, ...], *types: Any) -> None:
-    """Raise ValueError where an array read from disk has another shape or type."""
-    if array.shape != shape:
-        raise ValueError(f"{name} has shape {array.shape}, expected {shape}")
-    if array.dtype not in types:
-        raise ValueError(f"{name} is {array.dtype}, expected {' or '.join(np.dtype(kind).name for kind in types)}")
+def screen_shape(d: int) -> tuple[int, int]:
+    """Number of levels that rows of d numbers have, and bytes of such a row in four bits."""
+    return 2 if d <= MOST_NIBBLES else 1, -(-d // CHUNK) * CHUNK // 2
 
 
 def _norm(vector: Doubles) -> float:
@@ -158,8 +147,9 @@ def encode(rows: Rows) -> Screen:
     n, d = rows.n, rows.d
     columns, lengths = _column_scales(rows), np.empty(n, np.float32)
     levels = [Level(8, np.empty((n, d), np.int8), np.empty(n, np.float32), np.empty(n, np.float32))]
-    if d <= MOST_NIBBLES:
-        codes = np.empty((n, -(-d // CHUNK) * CHUNK // 2), np.uint8)
+    count, width = screen_shape(d)
+    if count > 1:
+        codes = np.empty((n, width), np.uint8)
         levels.insert(0, Level(4, codes, np.empty(n, np.float32), np.empty(n, np.float32)))
     for begin, block in rows.blocks():
         wide, here = block.astype(np.float64) / columns, slice(begin, begin + len(block))
