@@ -77,8 +77,8 @@ class Logits:
         """(n,) how far `score` may be off: by a product of d terms, both biases and the temperature, in float64."""
         layer = self._layer
         products = (self.dim + 8) * 2.0**-52 * layer.screen.magnitudes(self.vector)
-        bias = np.abs(layer.bias.astype(np.float64))
-        return np.asarray(self.inverse * (products + 2.0**-50 * bias) + 2.0**-50 * np.abs(layer.log_bias))
+        bias, log_bias = (np.abs(values.astype(np.float64)) for values in (layer.bias, layer.log_bias))
+        return np.asarray(self.inverse * (products + 2.0**-50 * bias) + 2.0**-50 * log_bias)
 
     def bounds(self, scores: Scores, *, factor: float = 1.0, limited: bool = True) -> Bounds:
         """Bounds of the candidates' logits from dot products with radii, of which a fraction counts."""
