@@ -30,7 +30,7 @@ def collect_best(answers: list[Answer], temperature: float, n: int, *, single: b
         ids[row, here], scores[row, here] = answer.rows, temperature * answer.logits
         log_prob[row, here] = _log_prob(answer)
     guarantees = np.array([answer.guarantee for answer in answers])
-    proven = np.isin(guarantees, PROVEN)
+    proven = np.array([answer.guarantee in PROVEN for answer in answers])
     return TopK(
         pick(ids, single),
         pick(scores, single),

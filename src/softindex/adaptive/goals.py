@@ -33,7 +33,7 @@ class Goal(Protocol):
 
     @property
     def k(self) -> int:
-        """Classes that must be told apart from the others."""
+        """Classes that must be separated from the others."""
 
     @property
     def epsilon(self) -> float:
