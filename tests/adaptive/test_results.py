@@ -128,6 +128,24 @@ def test_the_temperature_is_never_guessed(make_case):
             call()
 
 
+@pytest.mark.parametrize("temperature", [1e-30, 1e-8, 1e8, 1e30])
+@pytest.mark.parametrize("d", [40, 320])
+def test_every_call_answers_at_extreme_temperatures(make_case, temperature, d):
+    case = make_case(d=d)
+    soft = layer(case)
+    best = soft.top_k(case.queries, 3, temperature=temperature)
+    assert (best.log_partition.low <= best.log_partition.value).all()
+    assert (best.log_partition.value <= best.log_partition.high).all()
+    assert (best.ids[:, 0] == [case.logits(query, temperature).argmax() for query in case.queries]).all()
+    assert (soft.nucleus(case.queries, 0.5, temperature=temperature).sizes >= 1).all()
+    assert (soft.log_prob(case.queries, [1, 2], temperature=temperature) <= 0).all()
+    for options in ({}, {"method": "top-k", "k": 5}, {"top_p": 0.5}):
+        draws = soft.sample(case.queries, 4, temperature=temperature, seed=0, **options)
+        assert (draws.log_prob <= 0).all()
+        if temperature < 1:
+            assert (draws.ids == best.ids[:, :1]).all()
+
+
 def test_pickling_is_refused_in_a_sentence(make_case):
     soft = layer(make_case())
     for attempt in (pickle.dumps, copy.deepcopy):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -153,8 +154,9 @@ class Bounds:
                 return None
 
     def _log_sums(self, low: float, high: float) -> LogZ:
-        value, lower, upper = (self.peak + float(np.log(total)) for total in ((low + high) / 2, low, high))
-        return value, lower, upper
+        # At extreme temperatures a radius may exceed the range of exp: then there is no lower bound.
+        lower = self.peak + math.log(low) if low > 0 else -math.inf
+        return self.peak + math.log((low + high) / 2), lower, self.peak + math.log(high)
 
     def nucleus(self, top_p: float) -> tuple[Integers, LogZ] | None:
         """Positions of the fewest most probable rows that together have probability top_p; and log Z.
