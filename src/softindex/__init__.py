@@ -3,7 +3,7 @@
 from importlib.metadata import version as _version
 
 from softindex import mol
-from softindex.adaptive import AdaptiveSoftmax, SoftTopK
+from softindex.adaptive import AdaptiveSoftmax
 from softindex.errors import (
     CorruptIndexError,
     FormatVersionError,
@@ -31,7 +31,6 @@ __all__ = [
     "MissingDependencyError",
     "NotAnIndexError",
     "SaveError",
-    "SoftTopK",
     "SoftindexError",
     "StorageError",
     "TopK",

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softindex.outward import round_up
+from softindex.quantise import quantise, row_norms
 from softindex.records import Codes, Doubles, Floats, Integers, Report
 
 __all__ = ["encode"]
@@ -54,22 +55,10 @@ def encode(
 def _encode_block(residuals: Doubles) -> tuple[Doubles, Floats, Floats, Floats]:
     """Codes, scales, lost lengths and lengths of residuals (m, d), which are overwritten."""
     # The residuals are rounded themselves, by so much at most, which no later step can see.
-    rounded = 2.0**-52 * _norms(residuals)
-    peaks = np.maximum(residuals.max(axis=1), -residuals.min(axis=1))
-    scales = (peaks / LARGEST).astype(np.float32)
-    low = scales.astype(np.float64) * LARGEST < peaks
-    scales[low] = np.nextafter(scales[low], np.float32(np.inf))
-    wide = scales.astype(np.float64)[:, None]
-    codes = residuals / np.where(wide > 0.0, wide, 1.0)
-    np.rint(codes, out=codes)
-    # Exact: 24 bits of the scale times seven of the code.
-    decoded = codes * wide
+    rounded = 2.0**-52 * row_norms(residuals)
+    codes, scales, decoded = quantise(residuals, LARGEST)
     residuals -= decoded
-    return codes, scales, _up(_norms(residuals) + rounded), _up(_norms(decoded))
-
-
-def _norms(rows: Doubles) -> Doubles:
-    return np.asarray(np.sqrt(np.einsum("nd,nd->n", rows, rows)))
+    return codes, scales, _up(row_norms(residuals) + rounded), _up(row_norms(decoded))
 
 
 def _up(values: Doubles) -> Floats:

@@ -128,11 +128,11 @@ def test_it_fails_no_more_often_than_it_may(name):
         soft = AdaptiveSoftmax(weights, seed=seed)
         # Something small makes every query another one, with an order of its own.
         queries = query * (1 + 1e-4 * rng.random((runs // 2, 1))).astype(np.float32)
-        found = soft.top_k(queries, delta=delta, guarantee="pac", epsilon=EPSILON)
+        found = soft.top_k(queries, 1, temperature=1.0, confidence=1 - delta, guarantee="pac", epsilon=EPSILON)
         logits = queries.astype(float) @ weights.astype(float).T
         chances = np.exp(logits - np.logaddexp.reduce(logits, axis=1)[:, None])
         best = chances.argmax(axis=1)
-        near = np.abs(found.probabilities[:, 0] / chances[np.arange(len(best)), best] - 1) <= EPSILON
+        near = np.abs(np.exp(found.log_prob[:, 0]) / chances[np.arange(len(best)), best] - 1) <= EPSILON
         failures += int((~((found.ids[:, 0] == best) & near)).sum())
         estimated += int((found.guarantee == "pac").sum())
     assert failures <= delta * runs + 2 * np.sqrt(delta * runs)

@@ -28,20 +28,20 @@ KINDS = ("normal", "heavy query", "heavy columns", "aligned", "signs")
 def estimates(kind, blocks, repeats):
     """Estimates and variances (repeats, n) with a new order of columns and of blocks each time."""
     weights, query = made(kind)
-    arms, found, told = np.arange(len(weights)), [], []
+    arms, found, stated = np.arange(len(weights)), [], []
     for seed in range(repeats):
         pulled = permute(Rows(weights), seed).start(query, np.random.default_rng([seed, 1]))
         pulled.pull(arms, blocks)
         value, variance, _ = pulled.estimate(arms)
         found.append(value)
-        told.append(variance)
-    return weights.astype(float) @ query, np.array(found), np.array(told)
+        stated.append(variance)
+    return weights.astype(float) @ query, np.array(found), np.array(stated)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("blocks", [1, 3, 12])
 def test_estimates_are_nearly_unbiased_and_their_variances_honest(kind, blocks):
-    truth, found, told = estimates(kind, blocks, 1500)
+    truth, found, stated = estimates(kind, blocks, 1500)
     spread = found.std(axis=0)
     # Every term is unbiased. Their weights depend on what was drawn, which leaves a little where there are few blocks.
     allowed = 0.0 if blocks == 1 else 0.15
@@ -49,15 +49,15 @@ def test_estimates_are_nearly_unbiased_and_their_variances_honest(kind, blocks):
     # In the mean over the orders never less than it is by much. More, where a row is like the query: blocks of much
     # weight then have large products too, and their ratio varies less than the products do; and where a row is longer
     # than others, as its length counts.
-    ratio = told.mean(axis=0) / found.var(axis=0)
+    ratio = stated.mean(axis=0) / found.var(axis=0)
     assert (ratio > 0.75).all(), ratio
     assert (ratio < (8 if kind == "aligned" else 4)).all(), ratio
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_standard_deviations_cover_what_they_should(kind):
-    truth, found, told = estimates(kind, 6, 1000)
-    covered = (np.abs(found - truth) <= 2 * np.sqrt(told)).mean()
+    truth, found, stated = estimates(kind, 6, 1000)
+    covered = (np.abs(found - truth) <= 2 * np.sqrt(stated)).mean()
     assert 0.92 < covered <= 1.0
 
 
@@ -84,21 +84,21 @@ def test_a_row_of_few_numbers_is_known_at_once():
 
 @pytest.mark.parametrize("count", [12, 40])
 @pytest.mark.parametrize("hot", [1.0, 6.0])
-def test_what_few_columns_hold_is_foreseen(count, hot):
-    # Most orders meet none of them in three blocks: what is told before must be the variance over all orders.
+def test_the_variance_of_a_few_columns_is_predicted(count, hot):
+    # Most orders hit none of them in three blocks: the variance stated before must be that over all orders.
     rng = np.random.default_rng(0)
     weights, query = rng.standard_normal((300, 4096)).astype(np.float32), rng.choice([-1.0, 1.0], 4096)
     where = rng.choice(4096, count, replace=False)
     weights[0], weights[0, where] = 0, 30
     query[where] *= hot
-    rows, found, told = permute(Rows(weights), 0), [], []
+    rows, found, stated = permute(Rows(weights), 0), [], []
     for seed in range(600):
         pulled = rows.start(query, np.random.default_rng([seed, 1]))
         pulled.pull(np.arange(1), 3)
         value, variance, _ = pulled.estimate(np.arange(1))
         found.append(value[0])
-        told.append(variance[0])
-    assert min(told) > 0.7 * np.var(found)
+        stated.append(variance[0])
+    assert min(stated) > 0.7 * np.var(found)
 
 
 @pytest.mark.parametrize("d", [1, 15, 16, 17, 100, 320])

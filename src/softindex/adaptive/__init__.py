@@ -1,5 +1,5 @@
 """The few most probable classes of a huge output layer, with a guarantee."""
 
-from softindex.adaptive.softmax import GUARANTEES, AdaptiveSoftmax, SoftTopK
+from softindex.adaptive.softmax import GUARANTEES, AdaptiveSoftmax, from_stored
 
-__all__ = ["GUARANTEES", "AdaptiveSoftmax", "SoftTopK"]
+__all__ = ["GUARANTEES", "AdaptiveSoftmax", "from_stored"]

@@ -1,20 +1,20 @@
 """Estimates of dot products from a few coordinates, drawn by importance and without replacement.
 
-The numbers of a row that stand out in their columns are kept apart and taken whole, as a draw would hardly ever meet
-them.  The rest stands in blocks of sixteen columns, taken at random.  A query draws blocks one after the other, each
-with a chance in proportion to its weight w among those not drawn yet.  With y_r the product over the r-th block, p_r
-its share of all weights and P_r the share of the blocks before it,
+The numbers of a row that stand out in their columns are stored separately and always counted in full, since random
+draws would almost never hit them.  The rest is stored in blocks of sixteen random columns.  A query draws blocks one
+after the other, each with probability proportional to its weight w among those not drawn yet.  With y_r the product
+over the r-th block, p_r its share of all weights and P_r the share of the blocks before it,
 
     t_r = y_1 + ... + y_(r-1) + y_r (1 - P_r) / p_r
 
-is unbiased for the whole product, whatever was drawn before it, and so no two t_r are correlated (Des Raj, 1956).
+is unbiased for the full product, whatever was drawn before it, and so no two t_r are correlated (Des Raj, 1956).
 Their mean weighted by (1 - P_r)^-2 is the estimate; after the last block it is the product itself.
 
-What is not seen counts too.  With e_c the square of a row's number over the mean square of its column, x_c the query, W
-the sum of all w, and rho_c = d x_c^2 (mean square of c) / (W w), of mean one, the variance of t_1 is at most W^2 times
-the mean of rho_c e_c, but for products of two columns, whose signs the random blocks mix.  That mean is at most
-mean(e) + sd(rho) sd(e).  Of var(e) the part that normal numbers have is left out: it is spread over many columns, and
-shows in the blocks drawn.
+Numbers that were not drawn count too.  With e_c the square of a row's number over the mean square of its column, x_c
+the query, W the sum of all w, and rho_c = d x_c^2 (mean square of c) / (W w), of mean one, the variance of t_1 is at
+most W^2 times the mean of rho_c e_c, except for products of two columns, whose signs the random blocks mix.  That mean
+is at most mean(e) + sd(rho) sd(e).  The share of var(e) that normal numbers have is left out: it is spread over many
+columns, and shows in the blocks drawn.
 """
 
 from __future__ import annotations
@@ -33,69 +33,69 @@ __all__ = ["Pulled", "PulledRows", "permute"]
 
 FIRST_ORDERED = 128
 FEWEST_BETWEEN = 8
-"""From so many blocks on, the spread of their terms is looked at too, and not only that inside them."""
+"""From this many blocks on, the spread between their terms counts too, not only that inside them."""
 HEAVY = 8
-"""Numbers of each row that are taken whole: half a block, and a row that lives in a few columns is known at once."""
+"""Numbers of each row that always count in full: half a block.  A row with few non-zeros is then known at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class PulledRows:
-    """The rows again, sixteen columns after the other: blocks (d / 16, n, 16), padded with zeros."""
+    """The rows in another order, sixteen columns at a time: blocks (d / 16, n, 16), padded with zeros."""
 
     blocks: Floats
-    """Without the heavy numbers, which are zero in it."""
+    """Without the heavy numbers, which are zero here."""
     columns: Integers
-    """(16 blocks,) which column stands where; d and above are padding."""
+    """(16 blocks,) the column at each place; d and above are padding."""
     heavy_columns: Integers
-    """(n, 8) where each row's numbers are largest against their columns."""
+    """(n, 8) columns where each row is largest compared with other rows."""
     heavy: Floats
     """(n, 8) those numbers."""
     root_mean_squares: Floats
-    """(16 blocks,) of each column, in the order in which they stand, over the largest."""
+    """(16 blocks,) of the column at each place, relative to the largest."""
     energies: Doubles
-    """(n,) mean over the columns of a row's squares over those of its column: 1 for a row like the others."""
+    """(n,) mean over columns of the row's square over the column's mean square: 1 for a row like the others."""
     excesses: Doubles
-    """(n,) by how much the variance of those ratios is above that of normal numbers: of a row with few large ones."""
+    """(n,) how far the variance of those ratios exceeds that of normal numbers, as in a row with few large ones."""
     unit: float
-    """What the root mean squares are over."""
+    """The largest root mean square, which the others are relative to."""
     used: int
     """Columns that are not all zeros."""
     peaked: bool
     """Whether any row has an excess."""
 
     def place(self, query: Floats) -> Floats:
-        """(blocks, 16) the numbers of a vector (d,) where the columns stand, and zeros where there is none."""
+        """(blocks, 16) the numbers of a vector (d,) in the order of the columns, and zeros for padding."""
         missing = len(self.columns) - len(query)
         wide = np.concatenate([query, np.zeros(missing, np.float32)]) if missing else query
-        # Every column is there: to clip is to check nothing, and twice as fast.
+        # Every column exists: clipping skips the range check, which is twice as fast.
         return wide.take(self.columns, mode="clip").reshape(-1, LANES)
 
     def start(self, query: Doubles, rng: np.random.Generator) -> Pulled:
         """Draw the order of the blocks for a query (d,)."""
         narrow = query.astype(np.float32)
         places = self.place(narrow).reshape(-1)
-        # Over its largest number, so that no square of it leaves float32.
+        # Relative to its largest number, so that no square overflows float32.
         unit = float(max(narrow.max(), -narrow.min()))
         if unit != 1.0:
             places *= np.float32(1.0 / unit) if unit > 1e-38 else np.float32(0)
         scaled = (places * self.root_mean_squares).reshape(-1, LANES)
         weights = np.sqrt(np.einsum("bl,bl->b", scaled, scaled)).astype(np.float64)
-        # A block without weight holds nothing but zeros, in the query or in every row.
+        # A block without weight holds only zeros, in the query or in every row.
         keys = np.full(len(weights), np.inf)
         np.divide(rng.standard_exponential(len(weights)), weights, out=keys, where=weights > 0)
         known = np.einsum("nh,nh->n", query.take(self.heavy_columns), self.heavy)
-        expected, largest = self._foresee(scaled, weights)
+        expected, largest = self._predict(scaled, weights)
         return Pulled(self, places.reshape(-1, LANES), weights, keys, unit, known, expected, largest)
 
-    def _foresee(self, scaled: Floats, weights: Doubles) -> tuple[Doubles, Doubles]:
-        """What the variance of a row's first term may be, and how large a single term of it may get.
+    def _predict(self, scaled: Floats, weights: Doubles) -> tuple[Doubles, Doubles]:
+        """Upper estimates of the variance of a row's first term, and of the size of a single term.
 
-        The terms are taken for a sum of normal ones and of rare ones of one size, by their fourth moment.
+        The terms are modelled as a sum of normal ones and of rare ones of one size, by their fourth moment.
         """
         total = float(weights.sum())
-        whole = (self.unit * total) ** 2
+        square = (self.unit * total) ** 2
         if not total > 0 or not self.peaked:
-            return whole * self.energies, np.zeros(len(self.energies))
+            return square * self.energies, np.zeros(len(self.energies))
         squares = scaled * scaled
         fourths = np.einsum("bl,bl->b", squares, squares).astype(np.float64)
         if not (used := weights > 0).all():
@@ -105,11 +105,11 @@ class PulledRows:
         rare = float((fourths / weights).sum()) / total
         relative = self.energies + spread * np.sqrt(self.excesses)
         sizes = np.divide(rare * self.excesses, relative, out=np.zeros_like(relative), where=relative > 0)
-        return whole * relative, np.sqrt(whole * sizes)
+        return square * relative, np.sqrt(square * sizes)
 
 
 class Pulled:
-    """What is known of each row for one query.  Rows may have had different numbers of blocks."""
+    """Sums for each row and one query so far.  Rows may have had different numbers of blocks."""
 
     __slots__ = (
         "_expected", "_keys", "_known", "_largest", "_shares", "_squares", "_sums", "blocks", "counts", "drawn",
@@ -132,15 +132,15 @@ class Pulled:
         self._keys, self._known, self._expected, self._largest = keys, known, expected, largest
         self._shares = weights / (float(weights.sum()) or 1.0)
         self.blocks = int(np.isfinite(keys).sum())
-        """Blocks that there are to draw."""
+        """Blocks with any weight."""
         self.state = np.zeros((5, n))
         self.counts = np.zeros(n, np.int64)
-        """(n,) blocks that each row has had."""
+        """(n,) blocks added to each row."""
         self.multiplications = rows.heavy.size
         self._order(FIRST_ORDERED)
 
     def _order(self, count: int) -> None:
-        """Put the first so many blocks, or all, into the order of their keys; most queries need no more."""
+        """Sort the first blocks by their keys, up to this count; most queries need no more."""
         if count < self.blocks:
             first = np.argpartition(self._keys, count)[:count]
             self.drawn = first[np.argsort(self._keys[first])]
@@ -154,7 +154,7 @@ class Pulled:
         self._squares = np.concatenate([[0.0], np.cumsum(self.weights**2)])
 
     def pull(self, arms: Integers, upto: int) -> None:
-        """Give these rows the blocks up to the upto-th; all of them have had the same number before."""
+        """Add the blocks up to the upto-th to these rows; all of them have had the same number before."""
         begin = int(self.counts[arms[0]])
         end = min(upto, self.blocks)
         if end <= begin:
@@ -169,16 +169,16 @@ class Pulled:
         self.multiplications += len(arms) * LANES * (end - begin)
 
     def estimate(self, arms: Integers) -> tuple[Doubles, Doubles, Doubles]:
-        """Estimates of these rows' products, their variances, and what one rare term may move them by.
+        """Estimates of these rows' products, their variances, and how far one rare term may move them.
 
         The last two are 0 for a row that has had every block.  arms: increasing, each once.
         """
-        # All rows in their order need no copy of what is known of them.
+        # All rows in their order need no copy of the sums.
         here = slice(None) if len(arms) == len(self.counts) else arms
         counts = self.counts[here]
         parts = [*self.state[:, here], self._known[here], self._expected[here], self._largest[here]]
         if (least := int(counts.min())) == counts.max():
-            # Numbers instead of arrays, where all have had the same: this is on the way of every query.
+            # Numbers instead of arrays where all rows have had the same: every query passes here.
             return self._weigh(parts, least)
         found = np.zeros((3, len(counts)))
         for count in np.unique(counts).tolist():
@@ -187,27 +187,27 @@ class Pulled:
         return found[0], found[1], found[2]
 
     def _weigh(self, parts: list[Doubles], count: int) -> tuple[Doubles, Doubles, Doubles]:
-        """The same of rows that have had so many blocks."""
+        """The same for rows that have had this many blocks."""
         sums, first, second, third, noise, known, expected, largest = parts
         if count >= self.blocks:
             return self.unit * sums + known, np.zeros(len(sums)), np.zeros(len(sums))
-        # A query without any weight has no block to wait for: all is known at once.
+        # A query without any weight has no blocks: everything is known at once.
         total, squares = float(self._sums[count]) or 1.0, float(self._squares[count])
         means = first / total
         variances = noise / total**2
         if count >= FEWEST_BETWEEN:
-            # The same variance from the terms themselves; few of them would tell little.
+            # The same variance from the terms themselves; a few of them would say little.
             spread = np.maximum(third - 2 * means * second + means**2 * squares, 0.0) / total**2
             variances = np.maximum(variances, spread * (count / (count - 1)))
-        # A sparse row shows nothing but zeros for long: what it leads to expect counts as well.  The variance of t_r is
-        # (1 - P_r)^2 times that of t_1, and a term counts most in the last of them.
+        # A sparse row shows only zeros for a long time, so the predicted variance counts as well.  The variance of t_r
+        # is (1 - P_r)^2 times that of t_1, and a term counts most in the last of them.
         variances = np.maximum(variances, expected / total)
         jumps = largest * (math.sqrt(self.weights[max(count - 1, 0)]) / total)
         return self.unit * means + known, self.unit**2 * variances, self.unit * jumps
 
 
 def permute(rows: Rows, seed: int) -> PulledRows:
-    """Make the copy of the rows that pulls read."""
+    """Make the copy of the rows that pulls read, with columns in random order."""
     n, d = rows.n, rows.d
     count, kept = -(-d // LANES), min(HEAVY, rows.d)
     columns = np.random.default_rng(seed).permutation(count * LANES)

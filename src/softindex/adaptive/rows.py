@@ -1,9 +1,10 @@
-"""The rows of a weight matrix, whatever type they are kept in, as float32 blocks and float64 products."""
+"""The rows of a weight matrix, in whatever type they are stored, as float32 blocks and float64 products."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -19,18 +20,17 @@ from softindex.vectors import read
 
 __all__ = ["Rows"]
 
-
 BLOCK_VALUES = 1 << 22
 SCANNED_VALUES = 1 << 16
-"""Widened at a time for a product: they are still in the cache when it reads them."""
+"""Numbers converted at a time for a product: they are still in the cache when it reads them."""
 MAX_VALUE = 1e12
-"""Of bfloat16 weights, which reach as far as float32: dot products must not overflow it."""
+"""Largest bfloat16 weight: bfloat16 has the range of float32, and dot products must not overflow it."""
 
 
 class Rows:
-    """Weights (n, d): float32 as they are, memory-mapped or not; float16 and bfloat16 are widened block by block.
+    """Weights (n, d): float32 as they are, memory-mapped or not; float16 and bfloat16 are converted block by block.
 
-    Rows that do not follow one another are copied once: by columns every product would take many times as long.
+    Rows that are not contiguous are copied once: reading columns would make every product many times slower.
     """
 
     __slots__ = ("array", "brain")
@@ -41,7 +41,7 @@ class Rows:
 
     @classmethod
     def checked(cls, weights: Any) -> Rows:
-        """Judge what a caller gave: an array, a memmap, a tensor or a path; uint16 is taken for bfloat16."""
+        """Check what a caller passed: an array, a memmap, a tensor or a path; uint16 means bfloat16."""
         given = weights
         if isinstance(weights, (str, bytes, os.PathLike)) and os.fsdecode(weights).lower().endswith(".npy"):
             given = read_file(os.fsdecode(weights), want_ids=False).vectors
@@ -55,7 +55,9 @@ class Rows:
             bad = ~np.isfinite(block).all(axis=1) | (np.abs(block).max(axis=1) > MAX_VALUE)
             if bad.any():
                 row = begin + int(bad.argmax())
-                raise InputError(f"row {row} of the weights holds NaN, infinity or a number above 1e12; clean it.")
+                raise InputError(
+                    f"row {row} of the weights holds NaN, infinity or a number above 1e12; fix or rescale it."
+                )
         return made
 
     @property
@@ -70,37 +72,47 @@ class Rows:
 
     @property
     def bytes_per_row(self) -> int:
-        """What reading one row costs."""
+        """Bytes of one row."""
         return self.d * self.array.dtype.itemsize
 
     def widen(self, part: NDArray[Any]) -> Floats:
-        """Some rows as float32; exact, as every float16 and bfloat16 is a float32."""
+        """Rows as float32; exact, as every float16 and bfloat16 number is a float32 number."""
         if part.dtype == np.float32:
             return np.ascontiguousarray(part)
         return self._widen_into(part, np.empty(part.shape, np.float32))
 
     def _widen_into(self, part: NDArray[Any], wide: Floats) -> Floats:
-        # NumPy converts float16 number by number, which takes ten times as long.
+        # NumPy converts float16 one number at a time, which takes ten times as long.
         widen(np.ascontiguousarray(part).view(np.uint16), self.brain, wide)
         return wide
 
     def blocks(self) -> Iterator[tuple[int, Floats]]:
-        """The rows as float32, some at a time, each with the number of its first row."""
+        """The rows as float32 in blocks, each with the number of its first row."""
         step = max(1, BLOCK_VALUES // self.d)
         for begin in range(0, self.n, step):
             yield begin, self.widen(self.array[begin : begin + step])
 
-    def products(self, rows: Integers, query: Doubles) -> Doubles:
+    def products(self, rows: Integers, query: Doubles, threads: int = 1) -> Doubles:
         """Dot products of the named rows with the query (d,), in float64; equal rows give equal products."""
-        found = np.empty(len(rows))
-        if self.is_plain:
-            double_dots(self.array, np.ascontiguousarray(rows), query, found)
-            return found
-        step = max(1, BLOCK_VALUES // self.d)
-        for begin in range(0, len(rows), step):
-            part = self.widen(self.array[rows[begin : begin + step]])
-            double_dots(part, np.arange(len(part)), query, found[begin : begin + step])
-        return found
+        result, step = np.empty(len(rows)), max(1, BLOCK_VALUES // self.d)
+
+        def fill(begin: int) -> None:
+            here = np.ascontiguousarray(rows[begin : begin + step])
+            if self.is_plain:
+                double_dots(self.array, here, query, result[begin : begin + step])
+            else:
+                part = self.widen(self.array[here])
+                double_dots(part, np.arange(len(part)), query, result[begin : begin + step])
+
+        starts = range(0, len(rows), step)
+        if threads == 1 or len(starts) == 1:
+            for begin in starts:
+                fill(begin)
+        else:
+            # Each product is computed by one thread: the number of threads does not change any.
+            with ThreadPoolExecutor(max_workers=min(threads, len(starts))) as pool:
+                list(pool.map(fill, starts))
+        return result
 
     def scan(self, query: Doubles, threads: int) -> Doubles:
         """Dot products (n,) of all rows with the query (d,), in float32, at the speed of BLAS."""
@@ -109,11 +121,11 @@ class Rows:
             if self.is_plain:
                 return (self.array @ narrow).astype(np.float64)
             step = max(1, SCANNED_VALUES // self.d)
-            found, held = np.empty(self.n), np.empty((step, self.d), np.float32)
+            result, buffer = np.empty(self.n), np.empty((step, self.d), np.float32)
             for begin in range(0, self.n, step):
                 part = self.array[begin : begin + step]
-                found[begin : begin + step] = self._widen_into(part, held[: len(part)]) @ narrow
-            return found
+                result[begin : begin + step] = self._widen_into(part, buffer[: len(part)]) @ narrow
+            return result
 
     @property
     def is_plain(self) -> bool:
@@ -121,5 +133,5 @@ class Rows:
         return bool(self.array.dtype == np.float32 and self.array.flags.c_contiguous and self.array.flags.aligned)
 
     def scan_error(self) -> float:
-        """What a product of `scan` is off by at most, in parts of the sum of |row_j query_j|, added in any order."""
+        """Largest error of a product of `scan`, relative to the sum of |row_j query_j|, added in any order."""
         return (self.d + 4) * 2.0**-24

@@ -1,4 +1,4 @@
-"""Copies of the rows in four and in eight bits, whose scores come with a proven radius."""
+"""Copies of the rows in four and in eight bits, whose scores come with a proven error radius."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from numpy.typing import NDArray
 from softindex.adaptive.rows import Rows
 from softindex.kernels import padded, screen, screen_nibbles
 from softindex.outward import round_up
+from softindex.quantise import quantise, row_norms
 from softindex.records import Doubles, Floats
 
-__all__ = ["Level", "Scores", "Screen", "check_stored", "encode"]
+__all__ = ["Level", "Scores", "Screen", "encode", "screen_shape"]
 
-CODES = {"codes_4": np.uint8, "codes_8": np.int8}
-"""What codes are kept as; all else is float32."""
 CHUNK = 64
-"""Coordinates that the kernel for four bits takes at a time."""
+"""Coordinates that the four-bit kernel processes at a time."""
 MOST_NIBBLES = CHUNK << 14
-"""Longer rows are not kept in four bits: their sums would not fit into 32."""
+"""Longer rows have no four-bit copy: their sums would overflow 32 bits."""
 CLIPS = (1.0, 0.8, 0.65, 0.5)
-"""Parts of a row's largest number that its largest code may stand for: in four bits it pays to cut off a little."""
+"""Fractions of a row's largest number that its largest code may stand for: four bits lose less if peaks are cut off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Scores of all rows for one query, each with a radius: the true dot product is no farther away."""
+    """Dot products of all rows with one query; the true ones are within the radii."""
 
     values: Doubles
     radii: Doubles
@@ -36,23 +35,23 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Row i, over the column scales, is no farther than errors[i] from scales[i] * its code."""
+    """One copy of the rows: row i, divided by the column scales, is within errors[i] of scales[i] * its code."""
 
     bits: int
     codes: NDArray[Any]
-    """8 bits: (n, d) int8.  4 bits: (n, 32 c) uint8, code + 8 in each half; see native/screen.cpp."""
+    """8 bits: (n, d) int8.  4 bits: (n, 32 c) uint8, code + 8 in each half; see native/adaptive."""
     scales: Floats
-    """(n,) what an integer of the row stands for."""
+    """(n,) size of one integer step of the row."""
     errors: Floats
     """(n,) rounded up."""
 
     @property
     def bytes_read(self) -> int:
-        """By one pass over the codes."""
+        """Bytes that one pass over the codes reads."""
         return int(self.codes.nbytes)
 
     def score(self, scaled: Doubles, lengths: Floats, threads: int) -> list[Scores]:
-        """Scores for queries (b, d) that the column scales are multiplied into; lengths (n,) of the scaled rows."""
+        """Scores for queries (b, d), already multiplied by the column scales; lengths (n,) of the scaled rows."""
         integers, units, lost = self._round(scaled)
         dots = np.empty((len(scaled), len(self.codes)), np.int64)
         if self.bits == 8:
@@ -60,16 +59,16 @@ class Level:
         else:
             screen_nibbles(self.codes, integers, dots, threads)
             dots -= 8 * integers.sum(axis=1, dtype=np.int64)[:, None]
-        scales, found = self.scales.astype(np.float64), []
+        scales, results = self.scales.astype(np.float64), []
         for row, query in enumerate(scaled):
             values = dots[row] * (units[row] * scales)
-            # The value rounds three times, and the radius a dozen times.
+            # The value is rounded three times, and the radius about a dozen times.
             radii = (self._radii(query, lost[row], lengths) + 2.0**-50 * np.abs(values)) * (1.0 + 2.0**-45)
-            found.append(Scores(values, radii))
-        return found
+            results.append(Scores(values, radii))
+        return results
 
     def radii(self, scaled: Doubles, lengths: Floats) -> Doubles:
-        """The radii (n,) that `score` would give one query, but for the last digits."""
+        """The radii (n,) that `score` would give for one query, except for the last digits."""
         return self._radii(scaled, self._round(scaled[None])[2][0], lengths)
 
     def _radii(self, query: Doubles, lost: float, lengths: Floats) -> Doubles:
@@ -81,7 +80,7 @@ class Level:
         return np.asarray(_norm(query) * errors + lost * (lengths + errors))
 
     def _round(self, scaled: Doubles) -> tuple[NDArray[Any], Doubles, Doubles]:
-        """Queries as integers, what one of them stands for, and no less than the norm of what is lost."""
+        """Queries as integers, the size of one integer step, and an upper bound on the norm of what is lost."""
         largest, width = 16383, padded(scaled.shape[1])
         if self.bits == 4:
             largest, width = 127, 2 * self.codes.shape[1]
@@ -89,20 +88,20 @@ class Level:
         units, lost = np.empty(len(scaled)), np.empty(len(scaled))
         for row, query in enumerate(scaled):
             units[row] = np.abs(query).max() / largest or 1.0
-            whole = np.rint(query / units[row])
-            integers[row, : len(query)] = whole
-            lost[row] = _norm(query - units[row] * whole) + _norm(query) * 2.0**-50
+            rounded = np.rint(query / units[row])
+            integers[row, : len(query)] = rounded
+            lost[row] = _norm(query - units[row] * rounded) + _norm(query) * 2.0**-50
         return integers, units, lost
 
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """The levels, coarse before fine, over rows whose columns are scaled alike."""
+    """The copies of the rows, coarse before fine; all share the column scales."""
 
     columns: Floats
-    """(d,) powers of two: heavy columns would otherwise take all the precision of a row."""
+    """(d,) powers of two: heavy columns would otherwise use up the precision of a row."""
     lengths: Floats
-    """(n,) norms of the rows over the column scales, rounded up."""
+    """(n,) norms of the rows divided by the column scales, rounded up."""
     levels: tuple[Level, ...]
 
     def score(self, level: Level, queries: Doubles, threads: int) -> list[Scores]:
@@ -114,37 +113,28 @@ class Screen:
         return level.radii(query * self.columns, self.lengths)
 
     def magnitudes(self, query: Doubles) -> Doubles:
-        """(n,) no less than the sum over j of |row_j query_j|, by Cauchy and Schwarz."""
+        """(n,) upper bounds on the sum over j of |row_j query_j| (Cauchy-Schwarz)."""
         return np.asarray(self.lengths.astype(np.float64) * (_norm(query * self.columns) * (1 + 2.0**-50)))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays to save."""
-        found = {"columns": self.columns, "lengths": self.lengths}
+        arrays: dict[str, NDArray[Any]] = {"columns": self.columns, "lengths": self.lengths}
         for level in self.levels:
             for name in ("codes", "scales", "errors"):
-                found[f"{name}_{level.bits}"] = getattr(level, name)
-        return found
+                arrays[f"{name}_{level.bits}"] = getattr(level, name)
+        return arrays
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], n: int, d: int) -> Screen:
-        """The screen that `arrays` was saved from; KeyError or ValueError where parts are missing or do not fit."""
-        expected: dict[str, tuple[int, ...]] = {"columns": (d,), "lengths": (n,)}
-        kept = [bits for bits in (4, 8) if bits == 8 or d <= MOST_NIBBLES]
-        for bits in kept:
-            width = d if bits == 8 else -(-d // CHUNK) * CHUNK // 2
-            expected |= {f"codes_{bits}": (n, width), f"scales_{bits}": (n,), f"errors_{bits}": (n,)}
-        for name, shape in expected.items():
-            check_stored(arrays[name], name, shape, CODES.get(name, np.float32))
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Screen:
+        """The screen that `arrays` was saved from; shapes and types are checked before."""
+        kept = [bits for bits in (4, 8) if f"codes_{bits}" in arrays]
         levels = (Level(bits, *(arrays[f"{name}_{bits}"] for name in ("codes", "scales", "errors"))) for bits in kept)
         return cls(arrays["columns"], arrays["lengths"], tuple(levels))
 
 
-def check_stored(array: NDArray[Any], name: str, shape: tuple[int, ...], *types: Any) -> None:
-    """Raise ValueError where an array that was read is not of this shape and one of these types."""
-    if array.shape != shape:
-        raise ValueError(f"{name} has shape {array.shape}, expected {shape}")
-    if array.dtype not in types:
-        raise ValueError(f"{name} is {array.dtype}, expected {' or '.join(np.dtype(kind).name for kind in types)}")
+def screen_shape(d: int) -> tuple[int, int]:
+    """Number of levels that rows of d numbers have, and bytes of such a row in four bits."""
+    return 2 if d <= MOST_NIBBLES else 1, -(-d // CHUNK) * CHUNK // 2
 
 
 def _norm(vector: Doubles) -> float:
@@ -157,49 +147,43 @@ def encode(rows: Rows) -> Screen:
     n, d = rows.n, rows.d
     columns, lengths = _column_scales(rows), np.empty(n, np.float32)
     levels = [Level(8, np.empty((n, d), np.int8), np.empty(n, np.float32), np.empty(n, np.float32))]
-    if d <= MOST_NIBBLES:
-        codes = np.empty((n, -(-d // CHUNK) * CHUNK // 2), np.uint8)
+    count, width = screen_shape(d)
+    if count > 1:
+        codes = np.empty((n, width), np.uint8)
         levels.insert(0, Level(4, codes, np.empty(n, np.float32), np.empty(n, np.float32)))
     for begin, block in rows.blocks():
         wide, here = block.astype(np.float64) / columns, slice(begin, begin + len(block))
-        lengths[here] = round_up(_row_norms(wide))
+        lengths[here] = round_up(row_norms(wide))
         for level in levels:
-            whole, level.scales[here], level.errors[here] = _quantise(wide, level.bits)
-            level.codes[here] = whole if level.bits == 8 else _pack(whole)
+            integers, level.scales[here], level.errors[here] = _best_codes(wide, level.bits)
+            level.codes[here] = integers if level.bits == 8 else _pack(integers)
     return Screen(columns, lengths, tuple(levels))
 
 
-def _quantise(wide: Doubles, bits: int) -> tuple[Doubles, Floats, Floats]:
-    """Codes (m, d) of the rows, what their integers stand for, and how far that is from the rows, rounded up."""
+def _best_codes(wide: Doubles, bits: int) -> tuple[Doubles, Floats, Floats]:
+    """Codes (m, d), scales and errors (rounded up) of the rows; four-bit rows take the clip that loses least."""
     largest = 2 ** (bits - 1) - 1
-    peaks = np.abs(wide).max(axis=1)
     best = np.full(len(wide), np.inf)
-    codes, scales = np.zeros_like(wide), np.ones(len(wide), np.float32)
+    codes, scales = np.zeros_like(wide), np.zeros(len(wide), np.float32)
     for clip in CLIPS if bits == 4 else CLIPS[:1]:
-        # A row of zeros is exact at any scale.
-        tried = np.where(peaks > 0, round_up(clip * peaks / largest), np.float32(1))
-        whole = np.clip(np.rint(wide / tried[:, None].astype(np.float64)), -largest, largest)
-        errors = _row_norms(wide - whole * tried[:, None].astype(np.float64))
+        tried, steps, decoded = quantise(wide, largest, clip=clip)
+        errors = row_norms(wide - decoded)
         better = errors < best
-        best[better], scales[better], codes[better] = errors[better], tried[better], whole[better]
+        best[better], scales[better], codes[better] = errors[better], steps[better], tried[better]
     return codes, scales, np.asarray(round_up(best))
 
 
-def _pack(whole: Doubles) -> NDArray[np.uint8]:
+def _pack(codes: Doubles) -> NDArray[np.uint8]:
     """Two codes of -7 .. 7 in a byte: coordinate j of 64 in the low half, j + 32 in the high one."""
-    m, d = whole.shape
+    m, d = codes.shape
     shifted = np.full((m, -(-d // CHUNK) * CHUNK), 8, np.uint8)
-    shifted[:, :d] = whole + 8
+    shifted[:, :d] = codes + 8
     halves = shifted.reshape(m, -1, 2, CHUNK // 2)
     return np.asarray(halves[:, :, 0] | (halves[:, :, 1] << 4), np.uint8).reshape(m, -1)
 
 
-def _row_norms(block: Doubles) -> Doubles:
-    return np.asarray(np.sqrt(np.einsum("nd,nd->n", block, block)) * (1.0 + (block.shape[1] + 4) * 2.0**-52))
-
-
 def _column_scales(rows: Rows) -> Floats:
-    """(d,) the nearest power of two to the root mean square of each column, over that of all."""
+    """(d,) the nearest power of two to the root mean square of each column, relative to that of all columns."""
     squares: Any = np.zeros(rows.d)
     for _, block in rows.blocks():
         squares += np.einsum("nd,nd->d", block, block, dtype=np.float64)

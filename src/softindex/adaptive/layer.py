@@ -1,0 +1,102 @@
+"""The layer itself: weights, biases and coded copies, and the logits they give for one query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from softindex.adaptive.bounds import Bounds
+from softindex.adaptive.rows import Rows
+from softindex.adaptive.screen import Scores, Screen
+from softindex.records import Doubles, Floats, Integers
+
+__all__ = ["Layer", "Logits"]
+
+TINY = 1e-33
+"""Most that products too small for float32 may lose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """n classes: everything that a guarantee is computed from."""
+
+    rows: Rows
+    bias: Floats
+    """(n,) added to the dot products, before the temperature divides them."""
+    log_bias: Floats
+    """(n,) added to the logits, after that."""
+    screen: Screen
+    seed: int
+
+    def scan(self, vector: Doubles, threads: int) -> Scores:
+        """Dot products of all rows in float32, with radii for what that loses."""
+        radii = self.rows.scan_error() * self.screen.magnitudes(vector) + TINY
+        return Scores(self.rows.scan(vector, threads), radii)
+
+
+class Logits:
+    """Logits (row . vector + bias) / temperature + log_bias of one query.
+
+    candidates: the rows that may be returned, increasing; None for all.
+    """
+
+    __slots__ = ("_candidates", "_layer", "_threads", "inverse", "vector")
+
+    def __init__(
+        self, layer: Layer, vector: Doubles, inverse: float, candidates: Integers | None, threads: int
+    ) -> None:
+        self._layer, self.vector, self.inverse = layer, vector, inverse
+        self._candidates, self._threads = candidates, threads
+
+    def __len__(self) -> int:
+        return self._layer.rows.n
+
+    @property
+    def dim(self) -> int:
+        """Multiplications that scoring one row exactly takes."""
+        return self._layer.rows.d
+
+    def candidates(self) -> Integers:
+        """The rows that may be returned, increasing."""
+        return np.arange(len(self)) if self._candidates is None else self._candidates
+
+    def rows(self, positions: Integers) -> Integers:
+        """The rows at these positions among the candidates."""
+        return positions if self._candidates is None else self._candidates[positions]
+
+    def of(self, dots: Doubles, rows: Integers | slice = slice(None)) -> Doubles:
+        """Logits of rows with these dot products."""
+        return np.asarray(self.inverse * (dots + self._layer.bias[rows]) + self._layer.log_bias[rows])
+
+    def score(self, rows: Integers) -> Doubles:
+        """Logits of these rows, with float64 products."""
+        return self.of(self._layer.rows.products(rows, self.vector, self._threads), rows)
+
+    def errors(self) -> Doubles:
+        """(n,) how far `score` may be off: by a product of d terms, both biases and the temperature, in float64."""
+        layer = self._layer
+        products = (self.dim + 8) * 2.0**-52 * layer.screen.magnitudes(self.vector)
+        bias, log_bias = (np.abs(values.astype(np.float64)) for values in (layer.bias, layer.log_bias))
+        return np.asarray(self.inverse * (products + 2.0**-50 * bias) + 2.0**-50 * log_bias)
+
+    def bounds(self, scores: Scores, *, factor: float = 1.0, limited: bool = True) -> Bounds:
+        """Bounds of the candidates' logits from dot products with radii, of which a fraction counts."""
+        errors = self.errors()
+        values, radii = self.of(scores.values), self.inverse * (factor * scores.radii) + errors
+        if self._candidates is not None:
+            values, radii = values[self._candidates], radii[self._candidates]
+
+        def score(positions: Integers) -> tuple[Doubles, Doubles]:
+            rows = self.rows(positions)
+            return self.score(rows), errors[rows]
+
+        return Bounds(values, radii, score, limited=limited)
+
+    def precise_bounds(self) -> Bounds:
+        """Bounds that differ only by the rounding of float64: every candidate is scored."""
+        rows = self.candidates()
+        values, errors = self.score(rows), self.errors()[rows]
+        bounds = Bounds(values, errors, lambda positions: (values[positions], errors[positions]), limited=False)
+        bounds.known[:], bounds.scored = True, len(rows)
+        return bounds

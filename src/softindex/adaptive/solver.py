@@ -1,0 +1,121 @@
+"""Which strategies serve which guarantee, and the queries of one call on their way through them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+
+import numpy as np
+
+from softindex.adaptive.classes import Exclusion
+from softindex.adaptive.conformal import Calibration, calibrate, error_probability
+from softindex.adaptive.goals import Drawn, Goal
+from softindex.adaptive.layer import TINY, Layer, Logits
+from softindex.adaptive.pulls import PulledRows, permute
+from softindex.adaptive.screen import Scores
+from softindex.adaptive.strategies import (
+    Answer,
+    Estimated,
+    ExactScan,
+    PreciseScan,
+    Query,
+    Request,
+    Screened,
+    Strategy,
+    settle,
+)
+from softindex.records import Doubles, Integers
+
+__all__ = ["Call", "Solver"]
+
+SHORT = 256
+"""Rows with fewer numbers are all scored: screening them takes longer than reading them."""
+GROUP = 8
+"""Queries screened together: their scores of all rows are in memory at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The queries of one call, and what they have in common."""
+
+    vectors: Doubles
+    """(b, d)"""
+    single: bool
+    """Whether the caller passed one query (d,)."""
+    temperature: float
+    exclusion: Exclusion
+    threads: int
+
+    @property
+    def inverse(self) -> float:
+        """One over the temperature."""
+        return 1.0 / self.temperature
+
+
+class Solver:
+    """Answers queries of one layer with any guarantee."""
+
+    __slots__ = ("_pulls", "calibration", "layer")
+
+    def __init__(self, layer: Layer, calibration: Calibration | None = None) -> None:
+        self.layer, self.calibration = layer, calibration
+        self._pulls: PulledRows | None = None
+
+    def answer(
+        self, call: Call, goals: Iterable[Goal], *, guarantee: str = "deterministic", confidence: float = 0.5
+    ) -> list[Answer]:
+        """One answer per query, each of which has its goal; only "pac" and "calibrated" look at the confidence."""
+        return self._settle(call, self._strategies(guarantee, confidence), ExactScan(self.layer), goals)
+
+    def draw(self, call: Call, n: int, streams: Sequence[np.random.Generator]) -> list[Answer]:
+        """n draws from the softmax itself per query, each query with its own generator."""
+        goals = (Drawn(n, rng) for rng in streams)
+        return self._settle(call, self._strategies("deterministic"), PreciseScan(self.layer), goals)
+
+    def logits(self, call: Call, row: int, classes: Integers) -> Doubles:
+        """Exact logits of some classes for one query of the call."""
+        return Logits(self.layer, call.vectors[row], call.inverse, None, call.threads).score(classes)
+
+    def calibrate(self, vectors: Doubles, threads: int) -> None:
+        """Measure on held-out queries (m, d) how far the scores of each level really are from the truth."""
+        screen = self.layer.screen
+        ratios = np.empty((len(screen.levels), len(vectors)))
+        for column, vector in enumerate(vectors):
+            exact = self.layer.scan(vector, threads)
+            for row, level in enumerate(screen.levels):
+                scores = screen.score(level, vector[None], threads)[0]
+                errors = np.abs(exact.values - scores.values) + exact.radii
+                ratios[row, column] = (errors / (scores.radii + TINY)).max()
+        self.calibration = calibrate(ratios)
+
+    def _strategies(self, guarantee: str, confidence: float = 0.5) -> list[Strategy]:
+        """What to try before every row is scored."""
+        levels = len(self.layer.screen.levels)
+        if self.layer.rows.d < SHORT or guarantee == "exact":
+            return []
+        if guarantee == "pac":
+            if self._pulls is None:
+                self._pulls = permute(self.layer.rows, self.layer.seed)
+            return [Estimated(self.layer, self._pulls, error_probability(confidence))]
+        if guarantee == "calibrated" and self.calibration is not None:
+            return [Screened(self.layer, guarantee, self.calibration.factors(confidence))]
+        return [Screened(self.layer, guarantee, [1.0] * levels)]
+
+    def _settle(
+        self, call: Call, strategies: Sequence[Strategy], last: ExactScan | PreciseScan, goals: Iterable[Goal]
+    ) -> list[Answer]:
+        paired = zip(self._queries(call), goals, strict=True)
+        return [settle(strategies, last, query, Request(goal, call.inverse, call.threads)) for query, goal in paired]
+
+    def _queries(self, call: Call) -> Iterator[Query]:
+        screen = self.layer.screen
+        for begin in range(0, len(call.vectors), GROUP):
+            group = call.vectors[begin : begin + GROUP]
+            scores = cache(partial(screen.score, screen.levels[0], group, call.threads))
+            for place, vector in enumerate(group):
+                yield Query(vector, _item(scores, place), call.exclusion.candidates(begin + place))
+
+
+def _item(scores: Callable[[], list[Scores]], place: int) -> Callable[[], Scores]:
+    return lambda: scores()[place]

@@ -1,0 +1,208 @@
+"""Ways to answer a query, cheap ones first: each settles the question or passes it on, and costs add up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from softindex.adaptive.bandit import Estimates, find_best
+from softindex.adaptive.bounds import LogZ
+from softindex.adaptive.goals import Goal, Solution
+from softindex.adaptive.layer import Layer, Logits
+from softindex.adaptive.pulls import PulledRows
+from softindex.adaptive.screen import Level, Scores
+from softindex.kernels import hash_bytes
+from softindex.records import Doubles, Integers
+
+__all__ = ["Answer", "Cost", "Estimated", "ExactScan", "PreciseScan", "Query", "Request", "Screened", "settle"]
+
+NAMED = 256
+"""Coordinates that identify a query to pac: hashing all of a long one would take as long as its estimates."""
+
+
+@dataclass(slots=True)
+class Cost:
+    """What answering has taken so far."""
+
+    rows: int = 0
+    """Rows scored exactly; a row may count twice."""
+    multiplications: int = 0
+    bytes_read: int = 0
+
+    def add(self, *, rows: int, multiplications: int, bytes_read: int) -> None:
+        """Add what one strategy took."""
+        self.rows += rows
+        self.multiplications += multiplications
+        self.bytes_read += bytes_read
+
+
+@dataclass(slots=True)
+class Query:
+    """One query on its way through the strategies."""
+
+    vector: Doubles
+    """(d,)"""
+    coarse: Callable[[], Scores]
+    """Scores of the coarsest level, which are computed for several queries at once."""
+    candidates: Integers | None = None
+    """Rows that may be returned, increasing; None for all."""
+    cost: Cost = field(default_factory=Cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is wanted of a query."""
+
+    goal: Goal
+    inverse: float
+    """One over the temperature."""
+    threads: int
+
+    def logits(self, layer: Layer, query: Query) -> Logits:
+        """The logits of the query's candidates."""
+        return Logits(layer, query.vector, self.inverse, query.candidates, self.threads)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Rows with their logits, log Z, and the guarantee that they have."""
+
+    rows: Integers
+    logits: Doubles
+    log_partition: LogZ
+    guarantee: str
+    cost: Cost
+    errors: Doubles | None = None
+    """How far the logits may be off; None for pac, where they are estimates."""
+
+
+class Strategy(Protocol):
+    """One way to answer."""
+
+    def answer(self, query: Query, request: Request) -> Answer | None:
+        """The answer, or None where this strategy cannot settle the question cheaply; adds to the query's cost."""
+
+
+def settle(strategies: Sequence[Strategy], last: ExactScan | PreciseScan, query: Query, request: Request) -> Answer:
+    """The answer of the first strategy that has one; the last always has."""
+    for strategy in strategies:
+        answer = strategy.answer(query, request)
+        if answer is not None:
+            return answer
+    return last.answer(query, request)
+
+
+def _answer(solution: Solution, logits: Logits, guarantee: str, cost: Cost) -> Answer:
+    rows = logits.rows(solution.positions)
+    return Answer(rows, solution.logits, solution.log_partition, guarantee, cost, solution.errors)
+
+
+@dataclass(frozen=True, slots=True)
+class ExactScan:
+    """Score every row in float32, then in float64 those that rounding leaves in doubt."""
+
+    layer: Layer
+
+    def answer(self, query: Query, request: Request) -> Answer:
+        """The answer: nothing is left in doubt."""
+        logits, rows = request.logits(self.layer, query), self.layer.rows
+        bounds = logits.bounds(self.layer.scan(query.vector, request.threads), limited=False)
+        solution = request.goal.find(bounds)
+        assert solution is not None, "without a limit every goal is reached"
+        count = rows.n + bounds.scored
+        query.cost.add(rows=count, multiplications=count * rows.d, bytes_read=count * rows.bytes_per_row)
+        return _answer(solution, logits, "exact", query.cost)
+
+
+@dataclass(frozen=True, slots=True)
+class PreciseScan:
+    """Score every candidate in float64: for draws, which must not depend on how float32 sums are split over threads."""
+
+    layer: Layer
+
+    def answer(self, query: Query, request: Request) -> Answer:
+        """The answer: nothing is left in doubt."""
+        logits, rows = request.logits(self.layer, query), self.layer.rows
+        bounds = logits.precise_bounds()
+        solution = request.goal.find(bounds)
+        assert solution is not None, "without a limit every goal is reached"
+        count = bounds.scored
+        query.cost.add(rows=count, multiplications=count * rows.d, bytes_read=count * rows.bytes_per_row)
+        return _answer(solution, logits, "exact", query.cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """Score every row in few bits, and exactly those that this leaves in doubt; coarse copies before fine ones."""
+
+    layer: Layer
+    guarantee: str
+    factors: Sequence[float]
+    """Fraction of each level's radius that counts: 1 for a proof, less where it was calibrated."""
+
+    def answer(self, query: Query, request: Request) -> Answer | None:
+        """The answer of the coarsest level that has one."""
+        logits, rows, screen = request.logits(self.layer, query), self.layer.rows, self.layer.screen
+        scores: Scores | None = None
+        for level, factor in zip(screen.levels, self.factors, strict=True):
+            if scores is None:
+                scores = query.coarse()
+            elif self._is_hopeless(level, factor, logits, scores, request.goal):
+                return None
+            else:
+                scores = screen.score(level, query.vector[None], request.threads)[0]
+            bounds = logits.bounds(scores, factor=factor)
+            solution = request.goal.find(bounds)
+            query.cost.add(
+                rows=bounds.scored,
+                multiplications=(rows.n + bounds.scored) * rows.d,
+                bytes_read=level.bytes_read + bounds.scored * rows.bytes_per_row,
+            )
+            if solution is not None:
+                return _answer(solution, logits, self.guarantee, query.cost)
+        return None
+
+    def _is_hopeless(self, level: Level, factor: float, logits: Logits, scores: Scores, goal: Goal) -> bool:
+        """Whether a finer level would leave too many rows as well, judging by the scores of a coarser one."""
+        radii = self.layer.screen.radii(level, logits.vector)
+        expected = logits.bounds(Scores(scores.values, radii), factor=factor)
+        # The coarse values are more spread out than the true ones, which makes it look easier than it is.
+        return expected.is_hopeless(goal.k, goal.epsilon, expected.limit // 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """Estimate every row from a few coordinates, and more where that is not enough.  Finds the k best only."""
+
+    layer: Layer
+    pulls: PulledRows
+    delta: float
+    """Probability of a wrong answer."""
+
+    def answer(self, query: Query, request: Request) -> Answer | None:
+        """The k best, unless estimates would cost about as much as a scan."""
+        logits, rows, goal = request.logits(self.layer, query), self.layer.rows, request.goal
+        # Every query has its own order of blocks, and the same one again in any batch.
+        rng = np.random.default_rng([self.layer.seed, _name(query.vector)])
+        estimates = Estimates(self.pulls.start(query.vector, rng), logits)
+        best = find_best(estimates, k=goal.k, epsilon=goal.epsilon, delta=self.delta)
+        pulled, exact = estimates.pulled.multiplications, estimates.exact_rows
+        query.cost.add(
+            rows=exact,
+            multiplications=pulled + exact * rows.d,
+            bytes_read=4 * pulled + exact * rows.bytes_per_row,
+        )
+        if best is None:
+            return None
+        # A little for the rounding of sums.
+        value, error = best.log_partition, best.error + 1e-9
+        return Answer(best.rows, best.logits, (value, value - error, value + error), "pac", query.cost)
+
+
+def _name(vector: Doubles) -> int:
+    """A number that differs between queries; of a long one, some coordinates and the sum of all count."""
+    step = max(1, len(vector) // NAMED)
+    return hash_bytes(np.append(vector[::step], vector.sum()).tobytes())
