@@ -1,4 +1,4 @@
-"""The audit's figures are those of a brute-force computation, and its report is whole."""
+"""The audit's figures equal a brute-force computation, and its report is complete."""
 
 import json
 import re
@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 import softindex
+from softindex.evaluate import Measured, Row
 from softindex.evaluate import audit as audit_module
 from softindex.evaluate import truth as truth_module
-from softindex.evaluate.audit import Measured, Row, recommend
 from softindex.evaluate.charts import Axis
-from softindex.evaluate.contestants import Contestant, choose
 from softindex.evaluate.distances import between, mean_interval, median_interval
+from softindex.evaluate.methods import AuditMethod, choose_methods
 from softindex.evaluate.numbers import power, short
 from softindex.evaluate.output import check_output
+from softindex.evaluate.recommendation import recommend
 from softindex.evaluate.report import pareto_figure
 from softindex.evaluate.truth import find_truth
 
@@ -34,9 +35,9 @@ def make(*, biased=False, n=400, **options):
 
 def softmax_logs(index, queries, temperature):
     """The truth in float64 from the definition: (b, n), in the order of index.ids."""
-    contents = index._contents
-    logits = queries.astype(np.float64) @ contents.vectors.astype(np.float64).T / temperature
-    logits += 0.0 if contents.log_bias is None else contents.log_bias
+    items = index.items
+    logits = queries.astype(np.float64) @ items.vectors.astype(np.float64).T / temperature
+    logits += 0.0 if items.log_bias is None else items.log_bias
     return logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
 
 
@@ -50,7 +51,7 @@ def test_every_distance_is_that_of_brute_force(audited):
     index, found = audited
     queries, _ = audit_module._choose_queries(index, None, 12, 0)
     for row in found.rows:
-        law = Contestant(*_split(row.method))
+        law = AuditMethod(*_split(row.method))
         log_s = softmax_logs(index, queries, row.temperature)
         log_p = index.log_prob(queries, index.ids, temperature=row.temperature, **law.options)
         p, s = np.exp(log_p), np.exp(log_s)
@@ -87,7 +88,7 @@ def test_log_partition_errors_are_those_of_log_partition(audited):
             assert row.log_partition_error is None
             continue
         value = index.log_partition(queries, temperature=0.3, method=method, probes=probes).value
-        logits = queries.astype(float) @ index._contents.vectors.astype(float).T / 0.3 + index._contents.log_bias
+        logits = queries.astype(float) @ index.items.vectors.astype(float).T / 0.3 + index.items.log_bias
         error = np.abs(value - np.logaddexp.reduce(logits, axis=1)).mean()
         assert row.log_partition_error.value == pytest.approx(error, abs=1e-6)
 
@@ -117,12 +118,12 @@ def test_the_truth_does_not_depend_on_blocks_or_threads(block, biased, monkeypat
     rng = np.random.default_rng(1)
     queries = rng.standard_normal((3, index.dim)).astype(np.float32)
     monkeypatch.setattr(truth_module, "BLOCK_SCORES", 3 * block)
-    found = find_truth(index._contents, queries, TEMPERATURES, threads=3)
-    contents = index._contents
-    scores = queries.astype(float) @ contents.vectors.astype(float).T
+    items = index.items
+    found = find_truth(items, queries, TEMPERATURES, threads=3)
+    scores = queries.astype(float) @ items.vectors.astype(float).T
     for place, temperature in enumerate(TEMPERATURES):
-        logits = scores / temperature + (0 if contents.log_bias is None else contents.log_bias)
-        for cluster, (begin, end) in enumerate(zip(contents.offsets[:-1], contents.offsets[1:], strict=True)):
+        logits = scores / temperature + (0 if items.log_bias is None else items.log_bias)
+        for cluster, (begin, end) in enumerate(zip(items.offsets[:-1], items.offsets[1:], strict=True)):
             masses = found.log_masses[place, :, cluster]
             if begin == end:
                 assert np.isneginf(masses).all()
@@ -209,7 +210,7 @@ def test_the_fastest_of_the_close_ones_is_recommended():
     assert name == "sd-2ls:16"
     assert sentence == "sd-2ls with 16 probes: KL 8e-4 and total variation 1e-2, at 130 times the speed of exact."
     assert recommend(rows, 0.007)[1].startswith("sd-2ls with adaptive probes: KL 1e-4")
-    assert recommend(rows, 0.001)[1].startswith("exact: none of the others")
+    assert recommend(rows, 0.001)[1].startswith("exact: no other method is both faster and within")
     assert recommend(rows[1:2], 0.03)[0] is None
     assert "closest, 2ls with no probes, is 0.50 off: audit certified" in recommend(rows[1:2], 0.03)[1]
     assert recommend([row("sd-2ls:1", microseconds=2000)], 0.03)[1].endswith("but exact is faster here.")
@@ -225,7 +226,7 @@ def test_one_bad_temperature_is_enough_to_lose_the_recommendation():
     rows = [row("exact", microseconds=1000, temperature=t) for t in (0.1, 0.2)]
     rows += [row("s-2ls:0", variation=v, microseconds=5, temperature=t) for t, v in ((0.1, 0.2), (0.2, 0.001))]
     rows += [row("certified", microseconds=m, temperature=t, proven=True) for t, m in ((0.1, 100), (0.2, 50))]
-    assert recommend(rows, 0.03)[1] == "certified: the softmax itself at 10 to 20 times the speed of exact."
+    assert recommend(rows, 0.03)[1] == "certified: the exact softmax, at 10 to 20 times the speed of exact."
 
 
 class Tags(HTMLParser):
@@ -255,7 +256,7 @@ class Tags(HTMLParser):
         self.text.append(data)
 
 
-def test_the_report_is_one_whole_file_with_texts_for_its_plots(audited, tmp_path):
+def test_the_report_is_one_complete_file_with_texts_for_its_plots(audited, tmp_path):
     _, found = audited
     found.to_html(tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -305,7 +306,7 @@ def test_the_table_is_readable_text(audited):
         ({"temperatures": []}, "no temperatures"),
         ({"temperatures": [0.1, 0]}, "temperature is 0"),
         ({"queries": np.zeros((3, 5), np.float32)}, "5 dimensions but this index has 6"),
-        ({"queries": np.zeros((0, 6), np.float32)}, "no queries"),
+        ({"queries": np.zeros((0, 6), np.float32)}, "queries has no rows"),
         ({"count": 0}, "count is 0"),
         ({"tolerance": 0}, "tolerance is 0"),
         ({"tolerance": 5}, "no total variation is above 1"),
@@ -355,10 +356,10 @@ def test_the_command_line_prints_tables_json_and_a_report(tmp_path):
 @pytest.mark.parametrize("options", [{}, {"dispersion": "none"}, {"tree": True}, {"dispersion": "full"}])
 def test_all_that_an_index_serves_is_audited(options):
     index = make(**options)
-    chosen = choose(index, None)
-    for contestant in chosen:
-        index.sample(index._contents.vectors[0], temperature=0.3, **contestant.options)
-    assert (Contestant("sd-2ls") in chosen) == (options.get("dispersion") != "none")
+    chosen = choose_methods(index, None)
+    for method in chosen:
+        index.sample(index.items.vectors[0], temperature=0.3, **method.options)
+    assert (AuditMethod("sd-2ls") in chosen) == (options.get("dispersion") != "none")
     assert len(index.audit(count=3, temperatures=0.5).rows) == len(chosen)
 
 
@@ -368,6 +369,26 @@ def test_one_item_one_query_and_equal_items():
     equal = softindex.build(np.ones((50, 3), np.float32)).audit(np.ones(3), temperatures=[1e-4, 1e4])
     assert all(row.total_variation.value < 1e-6 for row in equal.rows)
     equal.to_html(Path("/dev/null"))
+
+
+@pytest.mark.parametrize(("dispersion", "label"), [("full", "sd-2ls, published"), (3, "sd-2ls, rank 3, no probes")])
+def test_sd_2ls_is_called_published_only_with_full_covariances(dispersion, label):
+    found = make(dispersion=dispersion).audit(count=3, temperatures=0.5)
+    assert {row.method: row.label for row in found.rows}["sd-2ls:0"] == label
+    assert label in found.figures.ratios
+    assert {row.label for row in found.rows} >= {"2ls, published", "s-2ls, published"}
+
+
+def test_an_index_with_string_ids_has_the_same_distances():
+    rng = np.random.default_rng(5)
+    vectors = rng.standard_normal((1500, 4)).astype(np.float32)
+    names = [f"item {row}" for row in rng.permutation(1500)]
+    plain, named = (
+        softindex.build(vectors, ids=ids, clusters=20).audit(count=4, temperatures=0.5, methods=["top-k"]).rows[0]
+        for ids in (None, names)
+    )
+    assert plain.kl == named.kl
+    assert 0 < plain.kl.value < 1
 
 
 def test_axes_have_round_ticks_inside():
