@@ -171,5 +171,5 @@ class TestOpen:
     def test_a_file_named_as_a_set_is_reached_by_its_path(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "synth-balanced").write_bytes(b"")
-        with pytest.raises(InputError, match="no format softindex reads"):
+        with pytest.raises(InputError, match="no format that softindex reads"):
             open_dataset(os.path.join(".", "synth-balanced"))

@@ -26,8 +26,8 @@ def power(value: float, digits: int, *, up: bool = False) -> str:
         return "0" if value == 0 else "∞"
     exponent = math.floor(math.log10(abs(value)))
     scaled = value / 10.0**exponent * 10 ** (digits - 1)
-    whole = math.ceil(scaled - 1e-9) if up else round(scaled)
-    if whole >= 10**digits:
-        whole, exponent = whole // 10, exponent + 1
-    text = str(whole)
+    mantissa = math.ceil(scaled - 1e-9) if up else round(scaled)
+    if mantissa >= 10**digits:
+        mantissa, exponent = mantissa // 10, exponent + 1
+    text = str(mantissa)
     return f"{text[0]}{'.' + text[1:] if digits > 1 else ''}e{exponent}"

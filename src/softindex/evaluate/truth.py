@@ -97,7 +97,7 @@ def longest(vectors: Floats) -> float:
     squared = 0.0
     for rows in blocks(len(vectors), rows_per_block(BLOCK_VALUES, vectors.shape[1])):
         squared = max(squared, float((vectors[rows].astype(np.float64) ** 2).sum(axis=1).max()))
-    return squared**0.5
+    return float(squared**0.5)
 
 
 def _measure_block(items: Items, queries: Doubles, temperatures: list[float], rows: slice) -> _Part:

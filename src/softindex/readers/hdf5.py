@@ -44,7 +44,7 @@ def read_hdf5(request: Request) -> Loaded:
         ids = None
         if request.want_ids and name != "ids" and "ids" in datasets:
             stored = datasets["ids"]
-            # h5py returns strings as bytes unless told otherwise.
+            # h5py returns strings as bytes unless asstr decodes them.
             ids = stored[()] if h5py.check_string_dtype(stored.dtype) is None else stored.asstr()[()]
         queries = _read_queries(request, datasets, name) if request.want_queries else None
     return Loaded(vectors, ids, queries)
