@@ -1,1 +1,1 @@
-"""Peers side by side, one command (`make bench`), which writes the tables that docs/benchmarks.md shows."""
+"""Measurements beside other tools; `make bench` runs them and writes the tables of docs/benchmarks.md."""

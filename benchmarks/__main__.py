@@ -1,4 +1,7 @@
-"""Benchmarks: `python -m benchmarks [SECTION ...]`; all but growth and large, which take long, when none is named."""
+"""Benchmarks: `python -m benchmarks [SECTION ...]`, or `python -m benchmarks paper` with its own options.
+
+Without a section, all run but paper and those that take long or need torch.
+"""
 
 import argparse
 import importlib
@@ -19,34 +22,50 @@ SECTIONS = {
     "growth": "growth:run",
     "large": "large:run",
 }
+USUAL = ("audit", "draws", "fidelity", "defaults", "threads", "build")
+"""The sections that run when none is named."""
 ONE_THREAD = ("adaptive", "draws", "fidelity", "defaults", "threads")
-"""Here the peers' BLAS must run on one thread as ours does; elsewhere everybody may use all cores."""
+"""Here BLAS must run on one thread, as our kernels do; in the other sections all may use every core."""
 
 
 def main() -> None:
-    """Run each named section in a process of its own and write its tables into docs/benchmarks.md."""
+    """Run each named section in its own process and write its tables into docs/benchmarks.md."""
+    if sys.argv[1:2] == ["paper"]:
+        run_paper(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"paper (alone), {', '.join(SECTIONS)}")
     parser.add_argument("--items", type=int, default=1_000_000, help="items of the synthetic set")
     parser.add_argument("--large-items", type=int, default=20_000_000, help="items of the large set")
-    parser.add_argument("--folder", default=None, help="where large files may go (a temporary folder otherwise)")
+    parser.add_argument("--folder", default=None, help="directory for large files (a temporary one when left out)")
     parser.add_argument("--vectors", nargs="*", default=[], help="further .npy files for fidelity")
     options = parser.parse_args()
     unknown = set(options.sections) - set(SECTIONS)
     if unknown:
-        parser.error(f"there is no section {min(unknown)}; take {', '.join(SECTIONS)}")
+        parser.error(f"there is no section {min(unknown)}; use one of {', '.join(SECTIONS)}, or paper alone")
     if len(options.sections) != 1:
         rest = [word for word in sys.argv[1:] if word not in options.sections]
-        for section in options.sections or ["audit", "draws", "fidelity", "defaults", "threads", "build"]:
+        for section in options.sections or USUAL:
             subprocess.run([sys.executable, "-m", "benchmarks", section, *rest], check=True)
         return
     section = options.sections[0]
     if section in ONE_THREAD:
-        # Before NumPy is loaded, as OpenBLAS reads it only then.
+        # Before NumPy is loaded: OpenBLAS reads this only then.
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
     module, function = SECTIONS[section].split(":")
     tables = getattr(importlib.import_module(f"benchmarks.{module}"), function)(options)
     importlib.import_module("benchmarks.report").write(section, tables)
+
+
+def run_paper(arguments: list[str]) -> None:
+    """Measure the paper's tables; an error of ours becomes one sentence."""
+    # Not at the top: this loads NumPy, and OpenBLAS reads its settings only then.
+    from softindex.errors import SoftindexError
+
+    try:
+        importlib.import_module("benchmarks.paper").main(arguments)
+    except SoftindexError as error:
+        sys.exit(f"benchmarks: {error}")
 
 
 if __name__ == "__main__":

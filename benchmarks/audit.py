@@ -1,4 +1,4 @@
-"""The audit of GloVe: the plot that the README opens with, and what the audit itself takes."""
+"""The audit of GloVe: the plot at the top of the README, and the time and memory that an audit takes."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import softindex
 from benchmarks.data import glove
-from softindex.evaluate.tables import Table
+from benchmarks.tables import Table
 
 FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "pareto.svg"
 AUDIT = """
@@ -27,7 +27,7 @@ print(json.dumps({"seconds": seconds, "peak": peak, "cells": cells, **found.to_d
 
 
 def run(options):
-    """Audit an index with codes, in a process of its own, whose memory is its own."""
+    """Audit an index with codes, in a separate process, to measure its memory."""
     words = glove()
     if words is None:
         return []

@@ -1,13 +1,13 @@
-"""One draw for one query, called from Python, all overhead included; and the throughput of batches by threads."""
+"""Latency of one draw for one query, called from Python, and throughput of batches by number of threads."""
 
 import numpy as np
 
 import softindex
 from benchmarks.data import glove
-from benchmarks.peers import NumpyTuned
+from benchmarks.peers import NumpyExact, NumpyTuned, NumpyTwoLevel
+from benchmarks.tables import Table
 from softindex.evaluate.datasets import synth_unbalanced
-from softindex.evaluate.peers import NumpyExact, NumpyTwoLevel
-from softindex.evaluate.tables import Table
+from softindex.evaluate.methods import name_dispersion
 from softindex.evaluate.timing import take_turns
 
 TEMPERATURE = 0.1
@@ -15,35 +15,26 @@ CLUSTERS = 1024
 EXACT, PLAIN, TUNED = "NumPy exact", "NumPy s-2ls, plain", "NumPy s-2ls, tuned"
 
 
-def contestants(vectors):
-    """Name and draw function of everything that is measured on these vectors."""
+def draw_functions(vectors):
+    """A function that draws once, for each method and tool, by name."""
     index = softindex.build(vectors, clusters=CLUSTERS, progress=True)
     full = softindex.build(vectors, clusters=CLUSTERS, dispersion="full", progress=True)
-    contents = index._contents
-    exact = NumpyExact(vectors)
-    arrays = (contents.vectors, contents.offsets, contents.moments.means)
-    plain, tuned = NumpyTwoLevel(contents, sizes=True), NumpyTuned(*arrays)
+    exact, plain, tuned = NumpyExact(vectors), NumpyTwoLevel(index.items, sizes=True), NumpyTuned(index.items)
 
     def ours(which, method, probes=0):
         return lambda query: which.sample(query, temperature=TEMPERATURE, method=method, probes=probes, threads=1)
 
-    return index, {
+    return {
         EXACT: lambda query: exact.draw(query, TEMPERATURE),
         PLAIN: lambda query: plain.draw(query, TEMPERATURE),
         TUNED: lambda query: tuned.draw(query, TEMPERATURE),
         "exact": ours(index, "exact"),
         "2ls": ours(index, "2ls"),
         "s-2ls": ours(index, "s-2ls"),
-        f"sd-2ls, {describe(index)}": ours(index, "sd-2ls"),
-        "sd-2ls, full covariances": ours(full, "sd-2ls"),
+        f"sd-2ls, {name_dispersion(index.parameters)}, no probes": ours(index, "sd-2ls"),
+        "sd-2ls, published (full covariances)": ours(full, "sd-2ls"),
         "sd-2ls, adaptive probes (the default)": ours(index, "sd-2ls", None),
     }
-
-
-def describe(index):
-    """The dispersion of an index in words."""
-    dispersion = index._contents.moments.dispersion
-    return f"rank {dispersion.rank}" if dispersion.kind == "rank" else dispersion.kind
 
 
 def interleave(functions, queries, stretch=20):
@@ -53,8 +44,8 @@ def interleave(functions, queries, stretch=20):
 
 
 def latency_table(title, vectors, queries=200):
-    """Latency of every contestant, and how many times faster than each NumPy peer it is."""
-    _, functions = contestants(vectors)
+    """Latency of every method and tool, and its speed-up over each NumPy version."""
+    functions = draw_functions(vectors)
     rows = np.random.default_rng(1).choice(len(vectors), size=queries, replace=False)
     medians = interleave(functions, vectors[rows])
     exact, plain, tuned = (medians[peer] for peer in (EXACT, PLAIN, TUNED))
@@ -69,7 +60,7 @@ def latency_table(title, vectors, queries=200):
 
 
 def run(options):
-    """Latency on synth-unbalanced and, where it can be had, on GloVe."""
+    """Latency on synth-unbalanced and, where it can be downloaded, on GloVe."""
     tables = [latency_table(f"synth-unbalanced, {options.items:,} x 100", synth_unbalanced(options.items).vectors)]
     words = glove()
     if words is not None:
@@ -78,7 +69,7 @@ def run(options):
 
 
 def run_threads(options):
-    """Queries a second of a batch, on one thread and on two."""
+    """Queries per second in a batch, on one thread and on two."""
     vectors = synth_unbalanced(options.items).vectors
     index = softindex.build(vectors, clusters=CLUSTERS, progress=True)
     rng, rows = np.random.default_rng(2), []
@@ -99,5 +90,5 @@ def run_threads(options):
                 f"{medians[1] / medians[2]:.2f}x",
             ]
         )
-    title = f"synth-unbalanced, {options.items:,} x 100, K = {CLUSTERS}: queries a second of a batch"
+    title = f"synth-unbalanced, {options.items:,} x 100, K = {CLUSTERS}: queries per second in a batch"
     return [Table(title, ["method", "batch", "one thread", "two threads", "ratio"], rows)]

@@ -1,4 +1,4 @@
-"""How cost grows with the number of items: latency, build time and memory of every method, and the fitted exponents."""
+"""How cost grows with the number of items: latency, build time and memory, with fitted exponents."""
 
 import json
 import subprocess
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.tables import Table
 from softindex.evaluate.charts import Axis, Series, figure, plot
 from softindex.evaluate.datasets import fill_synth
-from softindex.evaluate.tables import Table
 
 DIM, TEMPERATURE = 64, 0.1
 SIZES = (10_000, 46_000, 215_000, 1_000_000, 4_600_000, 20_000_000)
@@ -21,16 +21,16 @@ METHODS = {
     "certified, codes": 7,
     "2ls, published": 1,
     "s-2ls, published": 2,
-    "sd-2ls, published": 0,
+    "sd-2ls, rank 8, no probes": 0,
     "sd-2ls (default)": 6,
 }
-"""Name and style in the plot."""
+"""Names and their styles in the plot."""
 
 MEASURE = """
 import json, os, sys, time
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np, softindex
-from softindex.evaluate.peers import NumpyExact
+from benchmarks.peers import NumpyExact
 from softindex.evaluate.timing import take_turns
 vectors = np.load(sys.argv[1], mmap_mode="r")
 temperature = float(sys.argv[2])
@@ -38,9 +38,9 @@ begin = time.perf_counter()
 index = softindex.build(vectors, codes=True)
 built = time.perf_counter() - begin
 rows = np.random.default_rng(1).choice(len(index), size=200, replace=False)
-queries = np.array(index._contents.vectors[np.sort(rows)])
+queries = np.array(index.items.vectors[np.sort(rows)])
 np.random.default_rng(2).shuffle(queries)
-exact = NumpyExact(index._contents.vectors)
+exact = NumpyExact(index.items.vectors)
 def ours(method, probes=None):
     return lambda query: index.sample(query, temperature=temperature, method=method, probes=probes, threads=1)
 functions = {
@@ -49,15 +49,15 @@ functions = {
     "certified, codes": ours("certified"),
     "2ls, published": ours("2ls", 0),
     "s-2ls, published": ours("s-2ls", 0),
-    "sd-2ls, published": ours("sd-2ls", 0),
+    "sd-2ls, rank 8, no probes": ours("sd-2ls", 0),
     "sd-2ls (default)": ours("sd-2ls"),
 }
 few = max(20, min(200, int(2e8 / len(index))))
 take_turns(functions, queries[:2])
 seconds = take_turns(functions, queries[:few])
-contents = index._contents
-items = contents.vectors.nbytes
-codes = sum(getattr(contents.codes, name).nbytes for name in ("values", "scales", "errors", "lengths"))
+items = index.items.vectors.nbytes
+# Eight bits per value and a float32 scale per item; two float32 bounds per cluster.
+codes = items // 4 + 4 * len(index) + 8 * index.clusters
 index.save(sys.argv[3])
 size = sum(os.path.getsize(os.path.join(root, name)) for root, _, names in os.walk(sys.argv[3]) for name in names)
 print(json.dumps({
@@ -68,7 +68,7 @@ print(json.dumps({
 
 
 def measure(n, folder):
-    """Everything about n items, in a process of its own."""
+    """All measurements on n items, in a separate process."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         source, target = Path(place) / "vectors.npy", Path(place) / "index"
         out = np.lib.format.open_memmap(source, mode="w+", dtype=np.float32, shape=(n, DIM))
@@ -88,9 +88,9 @@ def exponent(sizes, values):
 def run(options):
     """The table and the figure; the exponents are in the last row."""
     sizes = [n for n in SIZES if n <= options.large_items]
-    found = [measure(n, options.folder) for n in sizes]
-    rows, latencies = [], {name: [one["seconds"][name] for one in found] for name in METHODS}
-    for n, one in zip(sizes, found, strict=True):
+    measured = [measure(n, options.folder) for n in sizes]
+    rows, latencies = [], {name: [one["seconds"][name] for one in measured] for name in METHODS}
+    for n, one in zip(sizes, measured, strict=True):
         extra = one["index"] - one["items"] - one["codes"]
         rows.append(
             [
@@ -100,7 +100,7 @@ def run(options):
                 f"{one['items'] / 1e6:,.1f} + {one['codes'] / 1e6:,.1f} + {extra / 1e6:,.1f}",
             ]
         )
-    builds = [one["build"] for one in found]
+    builds = [one["build"] for one in measured]
     rows.append(
         [
             "exponent",
@@ -111,8 +111,8 @@ def run(options):
     )
     draw(sizes, latencies, builds)
     title = (
-        f"synth-unbalanced at d = {DIM}, t = {TEMPERATURE}, sqrt(n) clusters: microseconds a draw (medians, 1 thread), "
-        "seconds to build on all cores, megabytes of vectors + codes + all the rest"
+        f"synth-unbalanced at d = {DIM}, t = {TEMPERATURE}, sqrt(n) clusters: microseconds per draw (medians, "
+        "1 thread), seconds to build on all cores, megabytes of vectors + codes + everything else"
     )
     return [Table(title, ["items", *METHODS, "build", "memory"], rows)]
 
@@ -121,7 +121,7 @@ def draw(sizes, latencies, builds):
     """Write the figure beside the page."""
     n = np.array(sizes, float)
     everything = np.concatenate([np.array(values) for values in latencies.values()]) * 1e6
-    x, y = Axis.around("items", n, log=True), Axis.around("microseconds a draw", everything, log=True)
+    x, y = Axis.around("items", n, log=True), Axis.around("microseconds per draw", everything, log=True)
     lines = [Series(name, n, np.array(values) * 1e6, METHODS[name], joined=True) for name, values in latencies.items()]
     text = "; ".join(f"{name} grows as n to the {exponent(sizes, values):.2f}" for name, values in latencies.items())
     seconds = np.array(builds)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.tables import Table
 from softindex.evaluate.datasets import fill_synth
-from softindex.evaluate.tables import Table
 
 DIM, GROUPS = 64, 4000
 
@@ -54,7 +54,7 @@ def write_vectors(path, n):
 
 
 def child(script, *arguments):
-    """Run the script in a process of its own, whose memory is its own, and return what it printed."""
+    """Run the script in a separate process, to measure its memory, and return what it printed."""
     done = subprocess.run([sys.executable, "-c", script, *map(str, arguments)], stdout=subprocess.PIPE, check=True)
     return json.loads(done.stdout)
 

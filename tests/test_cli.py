@@ -1,6 +1,7 @@
 """The command line, run as a user runs it: a process, its output, its exit code."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -111,7 +112,8 @@ def test_the_table_of_draws_shows_the_error_and_the_items_scored_once_per_query(
 def test_the_help_of_sample_explains_every_method(monkeypatch):
     monkeypatch.setenv("COLUMNS", "500")
     told = run("sample", "--help").stdout
-    explained = next(line for line in told.splitlines() if "The law to draw from" in line).split("The law to draw")[1]
+    start = "The distribution to draw from"
+    explained = next(line for line in told.splitlines() if start in line).split(start)[1]
     assert all(method in explained for method in METHODS)
     assert "--probes" in told
     assert "--tolerance" in told
@@ -123,6 +125,67 @@ def test_top_k_takes_probes(saved):
         [json.loads(line) for line in run(*asked, *more).stdout.splitlines()] for more in ((), ("--probes", 1))
     )
     assert all(one["items_scored"] < all_["items_scored"] for one, all_ in zip(quick, proven, strict=True))
+    assert all(line["proven"] == [True] * 3 and line["gap"] == 0 for line in proven)
+    assert all(line["proven"] == [False] * 3 and line["gap"] is None for line in quick)
+
+
+def test_the_table_of_the_best_shows_what_is_proven_and_the_gap(saved):
+    for more, shown in (((), ["yes", "0"]), (("--probes", 1), ["no", "-"])):
+        done = run("top-k", saved / "index", saved / "queries.npy", "-k", 2, *more)
+        assert done.returncode == 0, done.stderr
+        cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines() if "│" in line]
+        assert [row[3:5] for row in cells[::2]] == [shown] * 3
+        assert [row[3:5] for row in cells[1::2]] == [[shown[0], ""]] * 3
+
+
+def test_log_partition_prints_the_value_and_its_bounds(saved):
+    asked = ("log-partition", saved / "index", saved / "queries.npy", "-t", 0.5)
+    for more, bounded in (((), False), (("--method", "exact"), True), (("--confidence", 0.95), True)):
+        done = run(*asked, *more, "--json")
+        assert done.returncode == 0, done.stderr
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        assert len(lines) == 3
+        assert all(("low" in line) == bounded for line in lines)
+        assert all(not bounded or line["low"] <= line["value"] <= line["high"] for line in lines)
+        assert run(*asked, *more).returncode == 0
+
+
+def test_options_reach_the_library_under_its_own_names(saved, monkeypatch):
+    from typer.testing import CliRunner
+
+    from softindex.cli import app
+
+    calls = {}
+
+    def record(name):
+        def called(*_, **options):
+            calls[name] = options
+            raise softindex.InputError("seen")
+
+        return called
+
+    for name in ("sample", "top_k", "log_partition"):
+        monkeypatch.setattr(softindex.Index, name, record(name))
+    places = [str(saved / "index"), str(saved / "queries.npy")]
+    excluded = ["--exclude", "1,2", "--unknown", "ignore"]
+    CliRunner().invoke(app, ["sample", *places, "-t", "0.5", *excluded])
+    CliRunner().invoke(app, ["top-k", *places, *excluded])
+    CliRunner().invoke(app, ["log-partition", *places, "-t", "1", "--method", "certified", "--width", "0.1"])
+    assert calls["sample"] == {
+        "temperature": 0.5, "method": "sd-2ls", "replace": True, "exclude": [1, 2], "unknown": "ignore",
+    }  # fmt: skip
+    assert calls["top_k"] == {"temperature": 1.0, "exclude": [1, 2], "unknown": "ignore"}
+    assert calls["log_partition"] == {"temperature": 1.0, "method": "certified", "width": 0.1}
+
+
+def test_ids_are_printed_as_they_are(saved, tmp_path):
+    names = [f"[red]{row}[/red] :smile:" for row in range(500)]
+    (tmp_path / "ids.txt").write_text("\n".join(names))
+    assert run("build", saved / "vectors.npy", tmp_path / "[b]index", "--ids", tmp_path / "ids.txt").returncode == 0
+    done = run("top-k", tmp_path / "[b]index", saved / "queries.npy", "-k", 2)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("[red]") == done.stdout.count("[/red] :smile:") == 6
+    assert "[b]index" in run("info", tmp_path / "[b]index").stdout
 
 
 def test_sample_from_a_part_of_the_law(saved, tmp_path):
@@ -167,11 +230,12 @@ def test_tables_for_people(saved):
         done = run(*arguments)
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip()
+    assert re.search(r"is intact: \d+ arrays checked$", done.stdout.strip())
 
 
 def test_info_and_verify_for_programs(saved):
     facts = json.loads(run("info", saved / "index", "--json").stdout)
-    assert (facts["items"], facts["dim"], facts["version"]) == (500, 4, 1)
+    assert (facts["kind"], facts["items"], facts["dim"], facts["version"]) == ("index", 500, 4, 1)
     blobs = json.loads(run("verify", saved / "index", "--json").stdout)["blobs"]
     assert {"name": "vectors", "bytes": 8064} in blobs
     assert run("--version").stdout.startswith("softindex ")
@@ -285,8 +349,8 @@ def test_the_demo_measures_every_method():
     assert found[0.05, "sd-2ls"]["kl"]["value"] <= found[0.05, "sd-2ls:0"]["kl"]["value"]
 
 
-def test_the_demo_tells_people_what_to_take_from_it():
+def test_the_demo_explains_its_table():
     done = run("demo", "--items", 1000)
     assert done.returncode == 0, done.stderr
-    for words in ("measured", "TV", "stated", "sd-2ls (default)", "sd-2ls, published", "What to take from it"):
+    for words in ("measured", "TV", "stated", "sd-2ls (default)", "sd-2ls, rank 8, no probes", "Conclusion"):
         assert words in done.stdout

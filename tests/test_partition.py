@@ -96,7 +96,7 @@ def test_one_cluster_per_item_when_there_are_as_many_clusters_as_items():
 
 
 def test_more_clusters_than_items_are_refused_with_what_to_ask_instead():
-    with pytest.raises(InputError, match="11 clusters were asked of 10 items; ask for at most 10"):
+    with pytest.raises(InputError, match="clusters is 11, but there are only 10 items; pass at most 10"):
         partition(normal(10, 3), 11, seed=0, threads=1)
 
 
@@ -160,14 +160,14 @@ def test_progress_is_reported_in_stages_that_reach_their_total():
 
 
 @given(st.lists(st.integers(0, 6), max_size=200), st.booleans())
-def test_order_lists_each_cluster_in_turn_and_its_items_in_input_order(clusters, many):
+def test_order_lists_each_cluster_in_turn_and_its_items_in_input_order(owners, many):
     clusters = 70_000 if many else 7
-    order, offsets = order_by_cluster(Partition(np.array(clusters, np.int32), clusters))
+    order, offsets = order_by_cluster(Partition(np.array(owners, np.int32), clusters))
     assert order.dtype == offsets.dtype == np.int64
     assert offsets.shape == (clusters + 1,)
     for cluster in range(7):
         members = order[offsets[cluster] : offsets[cluster + 1]].tolist()
-        assert members == [item for item, owner in enumerate(clusters) if owner == cluster]
+        assert members == [item for item, owner in enumerate(owners) if owner == cluster]
 
 
 @settings(max_examples=40, deadline=None)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.blocks import blocks, rows_per_block
 from softindex.errors import InputError, show
 from softindex.records import Floats, Ids
 
@@ -99,11 +100,10 @@ def _convert_queries(array: NDArray[Any], dim: int, owner: str) -> tuple[Floats,
 def check_vectors(vectors: NDArray[Any], *, block_rows: int | None = None, name: str = "vectors") -> None:
     """Refuse NaN, inf and rows longer than 1e15 in vectors (n, d), in one pass and a few MB of memory."""
     rows, dimensions = vectors.shape
-    step = block_rows or max(1, BLOCK_VALUES // dimensions)
-    for start in range(0, rows, step):
-        block = vectors[start : start + step]
+    for part in blocks(rows, block_rows or rows_per_block(BLOCK_VALUES, dimensions)):
+        block = vectors[part]
         if not _is_tame(block):
-            _check_rows(np.asarray(block, np.float32), start, f"row {{row}} of the {name}")
+            _check_rows(np.asarray(block, np.float32), part.start, f"row {{row}} of the {name}")
 
 
 def _is_tame(block: NDArray[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""How many threads NumPy's products run on: to wake its own for a small one takes ten times as long as the product."""
+"""Limit the threads of NumPy's matrix products: for a small product, waking threads takes ten times as long."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ __all__ = ["blas_threads"]
 
 _guard = Lock()
 _inside: list[Any] = []
-"""The limit that the first to come in set; one entry more for each that came after."""
+"""One entry per open context; the first one is the limit that was set."""
 
 
 @cache
 def _controller() -> Any:
-    """Finding the libraries takes milliseconds: once is enough."""
+    """Cached, because finding the BLAS libraries takes milliseconds."""
     return ThreadpoolController()
 
 
 @contextmanager
 def blas_threads(count: int) -> Iterator[None]:
-    """A context in which NumPy's products run on so many threads.
+    """A context in which NumPy's matrix products run on `count` threads.
 
-    There is one number for the whole process: of several threads inside, the first sets it and the last restores it.
+    The number belongs to the process: of several threads inside, the first sets it and the last restores it.
     """
     with _guard:
         _inside.append(None if _inside else _controller().limit(limits=count, user_api="blas"))
@@ -37,5 +37,5 @@ def blas_threads(count: int) -> Iterator[None]:
         with _guard:
             if len(_inside) == 1:
                 _inside[0].restore_original_limits()
-            # The limit itself stays at the front until nobody is inside.
+            # The limit itself stays at the front until the last context closes.
             _inside.pop()

@@ -1,4 +1,4 @@
-"""The library's main job on a catalogue made up on the spot: how close each law is, and how fast."""
+"""The demo: build an index of synthetic data, and compare the error and the speed of the methods."""
 
 from __future__ import annotations
 
@@ -11,41 +11,43 @@ from softindex.laws import CERTIFIED
 
 __all__ = ["LEGEND", "compare", "conclude"]
 
-ASKED = ("exact", CERTIFIED, "2ls:0", "s-2ls:0", "sd-2ls:0", "sd-2ls")
+METHODS = ("exact", CERTIFIED, "2ls:0", "s-2ls:0", "sd-2ls:0", "sd-2ls")
 LEGEND = (
-    "t is the temperature. KL(law || softmax) and TV, the total variation (the probability that lies on the wrong "
-    "items, 0 to 1), are measured over all items against the softmax in float64; those of certified are 0 by proof. "
-    "Stated error: the TV that a method itself estimates and tells with its draws, as draws.error; - where it tells "
-    "none. These and the items scored are means over the queries; microseconds are the median of one draw, speed-up "
-    "is against exact. Published is a law that chooses a cluster before it looks at any item (probes=0); the default "
-    "first scans the clusters that matter most."
+    "t is the temperature. KL(law || softmax), where the law is the distribution that a method draws from, and TV, the "
+    "total variation (0 to 1), are measured over all items against the softmax in float64; certified is exact by "
+    "proof. Stated TV is the error that a method itself reports with its draws, as draws.error; - where it reports "
+    "none. These and the items scored are means over the queries. Microseconds are the median of one draw; speed-up "
+    "is relative to exact. Published and no probes: the method chooses a cluster before it scores any item "
+    "(probes=0). The published sd-2ls keeps full covariances; this index keeps rank 8. The default first scans the "
+    "clusters that matter most."
 )
 
 
 def compare(items: int, *, seed: int, threads: int | None) -> Audit:
-    """Build an index of a made-up catalogue, items around groups of very different popularity, and audit it."""
+    """Build an index of synthetic items, in groups of very different size, and audit it."""
     groups = max(1, round(items**0.5))
     vectors = synth_unbalanced(items, d=64, groups=groups, seed=seed).vectors
     index = build(vectors, codes=True, seed=seed, threads=threads, progress=True)
-    return index.audit(count=30, methods=ASKED, seed=seed, threads=threads, progress=True)
+    return index.audit(count=30, methods=METHODS, seed=seed, threads=threads, progress=True)
 
 
 def conclude(found: Audit) -> str:
-    """What to take from the audit, in words."""
-    default, published, certified = (
-        [row for row in found.rows if row.method == asked] for asked in ("sd-2ls", "sd-2ls:0", CERTIFIED)
+    """The conclusion of the audit, in words."""
+    default, unprobed, certified = (
+        [row for row in found.rows if row.method == method] for method in ("sd-2ls", "sd-2ls:0", CERTIFIED)
     )
     stated = max(row.stated_error or 0.0 for row in default)
     return (
-        "What to take from it: start with the default, and read the error that it states. Here it is at least "
-        f"{_slowest(default):.1f} times as fast as scoring every item, its mean TV is up to {_farthest(default):.2g}, "
-        f"and it states up to {stated:.2g}; sd-2ls as published is up to {_farthest(published):.2g} off and does not "
-        "say so. Where no error is allowed, use certified: the softmax itself, here at least "
-        f"{_slowest(certified):.1f} times as fast as exact. On your own vectors: softindex build, then softindex audit."
+        "Conclusion: start with the default, and read the error that it reports. Here it is at least "
+        f"{_slowest(default):.1f} times as fast as scoring every item. Its mean TV is up to {_largest(default):.2g}, "
+        f"and it reports up to {stated:.2g}. sd-2ls without probes is up to {_largest(unprobed):.2g} off and reports "
+        "no error. Where no error is allowed, use certified: the exact softmax, here at least "
+        f"{_slowest(certified):.1f} times as fast as exact. For your own vectors, run softindex build, then softindex "
+        "audit."
     )
 
 
-def _farthest(rows: Sequence[Row]) -> float:
+def _largest(rows: Sequence[Row]) -> float:
     return max(row.total_variation.value for row in rows)
 
 

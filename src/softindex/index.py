@@ -41,7 +41,7 @@ from softindex.moments import choose_dispersion, measure, measure_tree
 from softindex.outliers import list_outliers
 from softindex.partition import grow, inverse_order, order_by_cluster, partition, shuffle_clusters
 from softindex.progress import reporting
-from softindex.records import Doubles, Draws, Estimate, Floats, Ids, Integers, Json, TopK
+from softindex.records import Doubles, Draws, Estimate, Floats, Ids, Integers, Items, Json, TopK
 from softindex.restrictions import Restriction, restrict
 from softindex.store import load as load_stored
 from softindex.store import save as save_stored
@@ -94,6 +94,14 @@ class Index:
     def ids(self) -> Ids:
         """(n,) every id, cluster after cluster: the first `sizes[0]` are those of cluster 0."""
         return self._contents.ids.at(np.arange(len(self)))
+
+    @property
+    def items(self) -> Items:
+        """The stored vectors, cluster offsets, log biases and cluster means, in the order of `ids`; do not write to
+        these arrays.
+        """
+        contents = self._contents
+        return Items(contents.vectors, contents.offsets, contents.log_bias, contents.moments.means)
 
     @property
     def parameters(self) -> Json:
@@ -301,6 +309,39 @@ class Index:
         if single:
             return TopK(ids[0], scores[0], proven[0], gap[0], scored[0])
         return TopK(ids, scores, proven, gap, scored)
+
+    def cluster_log_masses(
+        self,
+        queries: Any,
+        *,
+        temperature: float,
+        method: str,
+        probes: int | None = None,
+        tolerance: float | None = None,
+        threads: int | None = None,
+    ) -> tuple[Doubles, Doubles, Integers]:
+        """Log of the mass that a method gives each cluster, its stated error, and the number of items scored.
+
+        Inside a cluster every method but "top-k" draws from the exact softmax, so these masses are all that differs
+        between methods.
+
+        Args:
+            queries: Query vectors, (b, d).
+            temperature: Divides the scores.
+            method: A method that chooses a cluster first, as for `sample`.
+            probes: As for `sample`.
+            tolerance: As for `sample`.
+            threads: Number of threads; all CPUs when None.
+
+        Returns:
+            Log masses (b, k), not normalised; stated errors (b,), NaN where the method states none; items scored (b,).
+        """
+        batch, _ = check_queries(queries, self._dim)
+        law, clusters, allowed = self._law(method, probes, tolerance)
+        b, value, workers = len(batch), check_temperature(temperature), check_threads(threads)
+        masses, scored, error = _empty(b, self.clusters, np.float64), np.empty(b, np.int64), np.empty(b)
+        self._engine.masses(batch, law, value, clusters, allowed, workers, masses, scored, error)
+        return masses, error, scored
 
     def audit(
         self,

@@ -1,4 +1,4 @@
-"""What is kept of each cluster: size, mean, radius, norms and dispersion."""
+"""Measure each cluster: size, mean, radius, norms and dispersion."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softindex.blas import blas_threads
+from softindex.blocks import blocks, rows_per_block
 from softindex.errors import InputError
 from softindex.outward import round_down, round_up
 from softindex.records import Branches, Dispersion, Doubles, Floats, Integers, Moments, Report, Tree
@@ -19,23 +20,23 @@ __all__ = ["choose_dispersion", "measure", "measure_tree"]
 
 AUTO_RANK = 8
 EXACT_SIZE = 256
-"""Eigenvalue problems up to this size are solved whole; larger ones by subspace iteration."""
+"""Eigenvalue problems up to this size are solved exactly; larger ones by subspace iteration."""
 BLOCK_VALUES = 1 << 23
-"""Values of a cluster held in float64 at a time: 64 MB, so that one cluster of millions of items costs no memory."""
+"""Values of a cluster in float64 at a time: 64 MB, so that memory does not grow with the size of a cluster."""
 
 Form = str | int
 
 
-def choose_dispersion(asked: Any, d: int) -> Form:
-    """Decide what dispersion to keep: "none", "full", or a rank in 1 .. d."""
-    if isinstance(asked, str) and asked in ("none", "full"):
-        return asked
-    if isinstance(asked, str) and asked == "auto":
-        # A full form of few dimensions takes no more bytes than one of rank eight, and misses nothing.
+def choose_dispersion(dispersion: Any, d: int) -> Form:
+    """Return the dispersion to keep: "none", "full", or a rank from 1 to d."""
+    if isinstance(dispersion, str) and dispersion in ("none", "full"):
+        return dispersion
+    if isinstance(dispersion, str) and dispersion == "auto":
+        # In few dimensions a full covariance takes no more bytes than rank eight, and is exact.
         return "full" if d * (d + 1) <= AUTO_RANK * (d + 4) + 4 else AUTO_RANK
-    if isinstance(asked, (int, np.integer)) and not isinstance(asked, bool) and asked >= 1:
-        return min(int(asked), d)
-    shown = "a rank below 1" if isinstance(asked, (int, np.integer)) else repr(asked)
+    if isinstance(dispersion, (int, np.integer)) and not isinstance(dispersion, bool) and dispersion >= 1:
+        return min(int(dispersion), d)
+    shown = "a rank below 1" if isinstance(dispersion, (int, np.integer)) else repr(dispersion)
     raise InputError(f'dispersion is {shown}; expected "none", "full", "auto" or a rank of at least 1.')
 
 
@@ -66,10 +67,10 @@ def measure(
     threads: int,
     report: Report | None = None,
 ) -> Moments:
-    """Measure every cluster.  vectors (n, d) float32 in cluster order; cluster c is rows offsets[c] .. offsets[c + 1].
+    """Measure every cluster.  vectors (n, d) float32 in cluster order; cluster c is rows offsets[c] to offsets[c + 1].
 
     With log_bias (n,), in the same order, every moment is weighted by exp(bias).  Sums are float64.  Radii, norms and
-    the dispersion's excess are rounded outward: they hold for the true members and the stored, rounded means.
+    the dispersion's excess are rounded outward: they bound the true members relative to the stored, rounded means.
     """
     spans = _Spans(offsets[:-1], offsets[1:])
     return _measure_spans(vectors, spans, log_bias, dispersion, threads, "measuring", report)
@@ -84,7 +85,7 @@ def measure_tree(
     threads: int,
     report: Report | None = None,
 ) -> Tree:
-    """Measure every node of a tree but the root, like `measure` its clusters: a node's items are contiguous too."""
+    """Measure every node of a tree but the root, as `measure` does clusters: the items of a node are contiguous too."""
     spans = _Spans(branches.begins, branches.ends)
     moments = _measure_spans(vectors, spans, log_bias, dispersion, threads, "measuring the tree", report)
     return Tree(branches.children, moments.means, moments.log_sizes, replace(moments.dispersion, excess=None))
@@ -92,7 +93,7 @@ def measure_tree(
 
 @dataclass(frozen=True, slots=True)
 class _Spans:
-    """Stretches of rows: the c-th is begins[c] .. ends[c]."""
+    """Ranges of rows: range c is begins[c] to ends[c]."""
 
     begins: Integers
     ends: Integers
@@ -112,14 +113,14 @@ def _measure_spans(
     _measure_single_items(results, vectors, spans, log_bias)
     clusters = np.flatnonzero(sizes > 1)
 
-    def one(cluster: int) -> None:
+    def measure_one(cluster: int) -> None:
         members = _Members(vectors, int(spans.begins[cluster]), int(spans.ends[cluster]), log_bias)
         _measure_cluster(results, cluster, members, dispersion)
 
-    # One BLAS thread each: a cluster's products are too small to share, and BLAS threads spin while they wait for each
-    # other, which on a busy machine takes most of the time.
+    # One BLAS thread each: a cluster's products are too small to split, and BLAS threads spin while they wait for each
+    # other, which takes most of the time on a busy machine.
     with blas_threads(1), ThreadPoolExecutor(max_workers=threads) as pool:
-        for done, _ in enumerate(pool.map(one, clusters.tolist()), 1):
+        for done, _ in enumerate(pool.map(measure_one, clusters.tolist()), 1):
             if report is not None and (done % 64 == 0 or done == len(clusters)):
                 report(stage, done, len(clusters))
     return _as_moments(results, dispersion)
@@ -171,11 +172,10 @@ def _as_moments(results: _Results, dispersion: Form) -> Moments:
 
 
 def _measure_single_items(results: _Results, vectors: NDArray[Any], spans: _Spans, log_bias: Floats | None) -> None:
-    """Clusters of one item, all at once: there may be millions of them."""
+    """Measure the clusters of one item in bulk: there may be millions of them."""
     clusters = np.flatnonzero(spans.ends - spans.begins == 1)
-    step = max(1, BLOCK_VALUES // vectors.shape[1])
-    for start in range(0, len(clusters), step):
-        part = clusters[start : start + step]
+    for rows in blocks(len(clusters), rows_per_block(BLOCK_VALUES, vectors.shape[1])):
+        part = clusters[rows]
         items = vectors[spans.begins[part]]
         norms = np.sqrt(np.einsum("nd,nd->n", items, items, dtype=np.float64))
         results.means[part] = items
@@ -195,7 +195,7 @@ class _Members:
     log_bias: Floats | None
 
     def weights(self) -> tuple[Doubles, float]:
-        """Weights (n,) that sum to one, and the log of their sum before."""
+        """Weights (n,) that sum to one, and the log of their sum before they were normalised."""
         if self.log_bias is None:
             count = self.end - self.begin
             return np.full(count, 1.0 / count), float(np.log(count))
@@ -208,11 +208,9 @@ class _Members:
 
     def blocks(self) -> Iterator[tuple[slice, Doubles]]:
         """Slices of the cluster and their items in float64."""
-        step = max(1, BLOCK_VALUES // self.vectors.shape[1])
-        for start in range(0, self.end - self.begin, step):
-            stop = min(start + step, self.end - self.begin)
-            rows = slice(self.begin + start, self.begin + stop)
-            yield slice(start, stop), self.vectors[rows].astype(np.float64)
+        for part in blocks(self.end - self.begin, rows_per_block(BLOCK_VALUES, self.vectors.shape[1])):
+            rows = slice(self.begin + part.start, self.begin + part.stop)
+            yield part, self.vectors[rows].astype(np.float64)
 
 
 def _measure_cluster(results: _Results, cluster: int, members: _Members, dispersion: Form) -> None:
@@ -231,7 +229,7 @@ def _measure_cluster(results: _Results, cluster: int, members: _Members, dispers
         squared_norms = [min(squared_norms[0], norms.min()), max(squared_norms[1], norms.max())]
         cosine = min(cosine, _least_cosine(items, norms, stored.astype(np.float64), length))
         if length > 0.0:
-            # Beyond float32, far items about a mean of almost zero: no estimate needs more.
+            # Items far from a mean close to zero would overflow float32; no estimate needs more than 1e30.
             reach = min(max(reach, float((items @ stored.astype(np.float64)).max()) / length**2), 1e30)
         away = items - stored.astype(np.float64)
         squared_radius = max(squared_radius, np.einsum("nd,nd->n", away, away).max())
@@ -241,7 +239,7 @@ def _measure_cluster(results: _Results, cluster: int, members: _Members, dispers
             centred.append(items if len(items) == len(weights) else items.T @ items)
     results.radii[cluster] = round_up(squared_radius**0.5)
     results.reach[cluster] = reach
-    # Cosines are no larger than one, so 1e-12 is more than float64 lost.
+    # Cosines are at most one, so 1e-12 is more than the rounding error of float64.
     results.min_cosine[cluster] = np.nextafter(np.float32(max(cosine - 1e-12, -1.0)), np.float32(-2.0))
     results.norm_min[cluster], results.norm_max[cluster] = (
         round_down(squared_norms[0] ** 0.5),
@@ -249,26 +247,29 @@ def _measure_cluster(results: _Results, cluster: int, members: _Members, dispers
     )
     if dispersion == "none":
         return
-    whole = len(centred) == 1
-    _keep_dispersion(results, cluster, centred[0] if whole else sum(centred[1:], centred[0]), whole, dispersion)
+    single = len(centred) == 1
+    _keep_dispersion(results, cluster, centred[0] if single else sum(centred[1:], centred[0]), single, dispersion)
 
 
 def _least_cosine(items: Doubles, squared_norms: Doubles, mean: Doubles, length: float) -> float:
     """The smallest cosine between an item (n, d) and the mean (d,); items of length zero have no direction."""
-    held = squared_norms > 0.0
-    if length == 0.0 or not held.any():
+    nonzero = squared_norms > 0.0
+    if length == 0.0 or not nonzero.any():
         return -1.0 if length == 0.0 else 1.0
-    return float(((items[held] @ mean) / (np.sqrt(squared_norms[held]) * length)).min())
+    return float(((items[nonzero] @ mean) / (np.sqrt(squared_norms[nonzero]) * length)).min())
 
 
-def _keep_dispersion(results: _Results, cluster: int, data: Doubles, whole: bool, dispersion: Form) -> None:
-    """data: the centred, weighted items (n, d) whose Gram matrix is the covariance, or (not whole) that matrix."""
+def _keep_dispersion(results: _Results, cluster: int, data: Doubles, are_items: bool, dispersion: Form) -> None:
+    """Store the dispersion of one cluster.
+
+    `data` is the covariance (d, d) or, with `are_items`, the centred, weighted items (n, d) whose Gram matrix it is.
+    """
     if dispersion == "full":
-        _keep_full(results, cluster, data.T @ data if whole else data)
-    elif whole and len(data) < data.shape[1]:
+        _keep_full(results, cluster, data.T @ data if are_items else data)
+    elif are_items and len(data) < data.shape[1]:
         _keep_few_items(results, cluster, data, int(dispersion))
     else:
-        _keep_many_items(results, cluster, data.T @ data if whole else data, int(dispersion))
+        _keep_many_items(results, cluster, data.T @ data if are_items else data, int(dispersion))
 
 
 def _keep_full(results: _Results, cluster: int, covariance: Doubles) -> None:
@@ -277,13 +278,13 @@ def _keep_full(results: _Results, cluster: int, covariance: Doubles) -> None:
     packed = covariance[upper] * np.where(upper[0] == upper[1], 1.0, 2.0)
     integers, scale = _quantise(packed, np.iinfo(np.int16).max)
     results.forms[cluster], results.scales[cluster, 0] = integers, scale
-    # The form is off by the rounding of each packed number, and the sum of |q_i q_j|, i <= j, is at most d |q|^2.
+    # Each packed number has a rounding error, and the sum of |q_i q_j|, i <= j, is at most d |q|^2.
     lost = float(np.abs(packed - integers * float(scale)).max(initial=0.0))
     results.excess[cluster] = round_up(lost * len(covariance) + 1e-12 * np.trace(covariance))
 
 
 def _quantise(values: Doubles, largest: int) -> tuple[Doubles, np.float32]:
-    """Whole numbers within -largest .. largest and the scale that gives values back."""
+    """Integers from -largest to largest, and the scale that turns them back into values."""
     scale = np.float32(np.abs(values).max(initial=0.0) / largest)
     if scale == 0.0:
         return np.zeros_like(values), np.float32(0.0)
@@ -293,7 +294,7 @@ def _quantise(values: Doubles, largest: int) -> tuple[Doubles, np.float32]:
 def _keep_forms(
     results: _Results, cluster: int, values: Doubles, directions: Doubles, trace: float
 ) -> tuple[Doubles, float]:
-    """Store the leading eigenvalues (r,) and directions (r, d), as integers; returns the forms kept and the spread."""
+    """Store the leading eigenvalues (r,) and directions (r, d) as integers; returns the stored forms and the spread."""
     assert results.forms is not None
     d, rank = results.means.shape[1], len(values)
     spread = np.float32(max(0.0, (trace - values.sum()) / (d - rank)) if d > rank else 0.0)
@@ -314,30 +315,30 @@ def _keep_many_items(results: _Results, cluster: int, covariance: Doubles, rank:
 
 
 def _keep_few_items(results: _Results, cluster: int, items: Doubles, rank: int) -> None:
-    """The same for fewer items (n, d) than dimensions, where S = Y'Y is best seen through the Gram matrix Y Y'."""
+    """The same for fewer items Y (n, d) than dimensions, by the smaller Gram matrix Y Y' in place of S = Y'Y."""
     gram = items @ items.T
     trace = float(np.trace(gram))
     values, basis = _leading(gram, rank)
-    # A direction of almost no variance cannot be scaled to length one, and does not matter.
-    held = values > 1e-9 * values[0]
-    values = values[held]
-    kept, spread = _keep_forms(results, cluster, values, (basis[held] @ items) / np.sqrt(values)[:, None], trace)
-    # S - F'F = Z' J Z with Z the items over the forms and J = diag(1, -1): with Z Z' = U V U', its eigenvalues other
-    # than zero are those of the small symmetric matrix V^(1/2) U' J U V^(1/2).
+    # A direction with almost no variance cannot be scaled to length one, and does not matter.
+    kept_rows = values > 1e-9 * values[0]
+    values = values[kept_rows]
+    kept, spread = _keep_forms(results, cluster, values, (basis[kept_rows] @ items) / np.sqrt(values)[:, None], trace)
+    # S - F'F = Z' J Z, where Z stacks the items on the forms and J = diag(1, -1).  With Z Z' = U V U', its nonzero
+    # eigenvalues are those of the small symmetric matrix V^(1/2) U' J U V^(1/2).
     both = np.concatenate([items, kept])
     weights, axes = np.linalg.eigh(both @ both.T)
     half = axes * np.sqrt(np.maximum(weights, 0.0))
     signs = np.concatenate([np.ones(len(items)), -np.ones(len(kept))])
     missed = _largest_eigenvalue(half.T @ (half * signs[:, None]))
-    # Where the forms are almost the items, this matrix is almost nilpotent, and rounding moves its eigenvalues by the
-    # square root of what it is: allow for 1e-6.
+    # Where the forms almost equal the items, this matrix is almost nilpotent, and a rounding error moves its
+    # eigenvalues by the square root of that error: allow for 1e-6.
     results.excess[cluster] = round_up(max(missed - spread, 0.0) + 1e-6 * trace)
 
 
 def _leading(matrix: Doubles, rank: int) -> tuple[Doubles, Doubles]:
     """Leading eigenvalues (r,), not negative, and eigenvectors (r, m) of a symmetric matrix (m, m).
 
-    Large ones by block iteration: the vectors are then near the eigenvectors, which is all that an estimate needs.
+    For a large matrix by block iteration: the vectors are then close to the eigenvectors, enough for an estimate.
     """
     if len(matrix) <= EXACT_SIZE:
         values, vectors = np.linalg.eigh(matrix)
@@ -352,13 +353,13 @@ def _leading(matrix: Doubles, rank: int) -> tuple[Doubles, Doubles]:
 
 
 def _largest_eigenvalue(matrix: Doubles) -> float:
-    """The largest eigenvalue of a symmetric matrix, or where that is expensive an upper bound of it.
+    """The largest eigenvalue of a symmetric matrix; for a large matrix, where that is expensive, an upper bound.
 
-    The bound is (trace M^8)^(1/8), from two products; a power iteration would bound it from below only.
+    The bound is (trace M^8)^(1/8), from two products; a power iteration would only give a lower bound.
     """
     if len(matrix) <= EXACT_SIZE:
         return float(np.linalg.eigvalsh(matrix)[-1])
-    # Scaled to entries of at most one: the eighth power of very small or large numbers leaves float64.
+    # Scaled to entries of at most one: the eighth power of very small or large numbers leaves the range of float64.
     scale = float(np.abs(matrix).max())
     if scale == 0.0:
         return 0.0

@@ -1,4 +1,4 @@
-"""A progress bar on stderr that is silent where nobody looks."""
+"""Progress bars on stderr, shown only in a terminal."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ __all__ = ["reporting"]
 
 @contextmanager
 def reporting(show: bool) -> Iterator[Report | None]:
-    """Give a report function that draws bars on stderr; None when not asked for, or stderr is no terminal."""
+    """Yield a function that draws progress bars on stderr; None where `show` is False or stderr is not a terminal."""
     if not show or not sys.stderr.isatty():
         yield None
         return
-    # Imported here: the bars cost more to import than most of the library.
+    # Imported here, because rich takes longer to import than most of the library.
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description:<22}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    columns = (
+        TextColumn("{task.description:<22}", markup=False),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+    )
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bars:
         tasks: dict[str, TaskID] = {}
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softindex.arguments import BLOCK_VALUES, as_array, check_ids, check_matrix
+from softindex.blocks import blocks, rows_per_block
 from softindex.readers import read_file
 from softindex.records import Floats, Report, Source
 
@@ -43,9 +44,8 @@ def rearrange(vectors: NDArray[Any], positions: NDArray[Any], *, report: Report 
     """
     rows, dimensions = vectors.shape
     placed = np.empty((rows, dimensions), np.float32)
-    step = max(1, BLOCK_VALUES // dimensions)
-    for start in range(0, rows, step):
-        placed[positions[start : start + step]] = vectors[start : start + step]
+    for part in blocks(rows, rows_per_block(BLOCK_VALUES, dimensions)):
+        placed[positions[part]] = vectors[part]
         if report is not None:
-            report("ordering", min(start + step, rows), rows)
+            report("ordering", part.stop, rows)
     return placed

@@ -1,4 +1,4 @@
-"""The audit's figures are those of a brute-force computation, and its report is whole."""
+"""The audit's figures equal a brute-force computation, and its report is complete."""
 
 import json
 import re
@@ -12,11 +12,8 @@ import pytest
 import softindex
 from softindex.evaluate import audit as audit_module
 from softindex.evaluate import truth as truth_module
-from softindex.evaluate.audit import Measured, Row, recommend
 from softindex.evaluate.charts import Axis
-from softindex.evaluate.contestants import Contestant, choose
-from softindex.evaluate.distances import between, mean_interval, median_interval
-from softindex.evaluate.numbers import power, short
+from softindex.evaluate.methods import AuditMethod, choose_methods
 from softindex.evaluate.output import check_output
 from softindex.evaluate.report import pareto_figure
 from softindex.evaluate.truth import find_truth
@@ -34,9 +31,9 @@ def make(*, biased=False, n=400, **options):
 
 def softmax_logs(index, queries, temperature):
     """The truth in float64 from the definition: (b, n), in the order of index.ids."""
-    contents = index._contents
-    logits = queries.astype(np.float64) @ contents.vectors.astype(np.float64).T / temperature
-    logits += 0.0 if contents.log_bias is None else contents.log_bias
+    items = index.items
+    logits = queries.astype(np.float64) @ items.vectors.astype(np.float64).T / temperature
+    logits += 0.0 if items.log_bias is None else items.log_bias
     return logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
 
 
@@ -50,7 +47,7 @@ def test_every_distance_is_that_of_brute_force(audited):
     index, found = audited
     queries, _ = audit_module._choose_queries(index, None, 12, 0)
     for row in found.rows:
-        law = Contestant(*_split(row.method))
+        law = AuditMethod(*_split(row.method))
         log_s = softmax_logs(index, queries, row.temperature)
         log_p = index.log_prob(queries, index.ids, temperature=row.temperature, **law.options)
         p, s = np.exp(log_p), np.exp(log_s)
@@ -87,7 +84,7 @@ def test_log_partition_errors_are_those_of_log_partition(audited):
             assert row.log_partition_error is None
             continue
         value = index.log_partition(queries, temperature=0.3, method=method, probes=probes).value
-        logits = queries.astype(float) @ index._contents.vectors.astype(float).T / 0.3 + index._contents.log_bias
+        logits = queries.astype(float) @ index.items.vectors.astype(float).T / 0.3 + index.items.log_bias
         error = np.abs(value - np.logaddexp.reduce(logits, axis=1)).mean()
         assert row.log_partition_error.value == pytest.approx(error, abs=1e-6)
 
@@ -117,12 +114,12 @@ def test_the_truth_does_not_depend_on_blocks_or_threads(block, biased, monkeypat
     rng = np.random.default_rng(1)
     queries = rng.standard_normal((3, index.dim)).astype(np.float32)
     monkeypatch.setattr(truth_module, "BLOCK_SCORES", 3 * block)
-    found = find_truth(index._contents, queries, TEMPERATURES, threads=3)
-    contents = index._contents
-    scores = queries.astype(float) @ contents.vectors.astype(float).T
+    items = index.items
+    found = find_truth(items, queries, TEMPERATURES, threads=3)
+    scores = queries.astype(float) @ items.vectors.astype(float).T
     for place, temperature in enumerate(TEMPERATURES):
-        logits = scores / temperature + (0 if contents.log_bias is None else contents.log_bias)
-        for cluster, (begin, end) in enumerate(zip(contents.offsets[:-1], contents.offsets[1:], strict=True)):
+        logits = scores / temperature + (0 if items.log_bias is None else items.log_bias)
+        for cluster, (begin, end) in enumerate(zip(items.offsets[:-1], items.offsets[1:], strict=True)):
             masses = found.log_masses[place, :, cluster]
             if begin == end:
                 assert np.isneginf(masses).all()
@@ -130,102 +127,6 @@ def test_the_truth_does_not_depend_on_blocks_or_threads(block, biased, monkeypat
                 np.testing.assert_allclose(masses, np.logaddexp.reduce(logits[:, begin:end], axis=1), rtol=1e-12)
                 np.testing.assert_allclose(found.variances[:, cluster], scores[:, begin:end].var(axis=1), atol=1e-12)
         np.testing.assert_allclose(found.log_partition[place], np.logaddexp.reduce(logits, axis=1), rtol=1e-12)
-
-
-def test_distances_of_a_known_pair():
-    law, softmax = np.array([[np.log(0.5), np.log(0.5), -np.inf]]), np.log([[0.25, 0.5, 0.25]])
-    found = between(law, softmax)
-    assert found.kl[0] == pytest.approx(0.5 * np.log(2))
-    assert np.isinf(found.reverse_kl[0])
-    assert found.total_variation[0] == pytest.approx(0.25)
-    assert found.ratio_spread[0] == pytest.approx(np.sqrt(0.25 * 1 + 0.25 * 1))
-
-
-def test_distances_ignore_scale_and_empty_clusters():
-    rng = np.random.default_rng(0)
-    law, softmax = rng.standard_normal((5, 8)), rng.standard_normal((5, 8))
-    law[:, 3] = softmax[:, 3] = -np.inf
-    first, second = between(law, softmax), between(law + 700.0, softmax - 300.0)
-    for name in ("kl", "reverse_kl", "total_variation", "ratio_spread"):
-        np.testing.assert_allclose(getattr(first, name), getattr(second, name), rtol=1e-9)
-    assert (first.kl > 0).all()
-
-
-def test_the_ratio_spread_of_laws_far_apart_is_right():
-    far, farther = np.array([[0.0, -300.0]]), np.array([[0.0, -700.0]])
-    assert between(far, farther).ratio_spread[0] == pytest.approx(np.exp(50), rel=1e-6)
-    assert between(np.array([[0.0, -1.0]]), np.array([[0.0, -800.0]])).ratio_spread[0] > 1e170
-    near = np.array([[0.0, 1e-9]])
-    assert between(near, np.zeros((1, 2))).ratio_spread[0] == pytest.approx(5e-10, rel=1e-3)
-
-
-@pytest.mark.parametrize("count", [3, 10, 100])
-def test_intervals_of_normal_values_cover_the_mean(count):
-    rng, hits = np.random.default_rng(1), 0
-    for _ in range(300):
-        _, low, high = mean_interval(rng.standard_normal(count))
-        hits += low <= 0 <= high
-    # The interval never leaves the values themselves, which three of them need not do.
-    assert hits >= (0.7 if count == 3 else 0.9) * 300
-
-
-def test_a_resampled_interval_has_about_the_width_of_the_normal_one():
-    values = np.random.default_rng(0).standard_normal(400)
-    mean, low, high = mean_interval(values)
-    assert mean == pytest.approx(values.mean())
-    assert high - low == pytest.approx(2 * 1.96 * values.std() / 20, rel=0.15)
-    assert mean_interval(np.full(5, 2.0)) == (2.0, 2.0, 2.0)
-    assert mean_interval(np.array([1.0, np.inf])) == (np.inf, np.inf, np.inf)
-    middle, low, high = median_interval(values)
-    assert low < middle < high
-
-
-def row(method, *, kl=0.0, variation=0.0, microseconds=1.0, temperature=0.1, proven=False):
-    exactly = {name: Measured(value, value, value) for name, value in (("kl", kl), ("total_variation", variation))}
-    rest = dict.fromkeys(("reverse_kl", "ratio_spread", "log_partition_error"), Measured(0, 0, 0))
-    return Row(
-        method=method,
-        label=method,
-        temperature=temperature,
-        stated_error=None,
-        microseconds=Measured(microseconds, microseconds, microseconds),
-        speedup=1000 / microseconds,
-        items_scored=1.0,
-        memory=1,
-        proven=proven,
-        **exactly,
-        **rest,
-    )
-
-
-def test_the_fastest_of_the_close_ones_is_recommended():
-    rows = [
-        row("exact", microseconds=1000),
-        row("2ls:0", variation=0.5, microseconds=10),
-        row("sd-2ls:16", kl=7.2e-4, variation=0.01, microseconds=1000 / 130),
-        row("sd-2ls", kl=1e-4, variation=0.005, microseconds=20),
-    ]
-    name, sentence = recommend(rows, 0.03)
-    assert name == "sd-2ls:16"
-    assert sentence == "sd-2ls with 16 probes: KL 8e-4 and total variation 1e-2, at 130 times the speed of exact."
-    assert recommend(rows, 0.007)[1].startswith("sd-2ls with adaptive probes: KL 1e-4")
-    assert recommend(rows, 0.001)[1].startswith("exact: none of the others")
-    assert recommend(rows[1:2], 0.03)[0] is None
-    assert "closest, 2ls with no probes, is 0.50 off: audit certified" in recommend(rows[1:2], 0.03)[1]
-    assert recommend([row("sd-2ls:1", microseconds=2000)], 0.03)[1].endswith("but exact is faster here.")
-    assert "with 1 probe:" in recommend([row("sd-2ls:1", microseconds=2000)], 0.03)[1]
-
-
-def test_of_methods_about_as_fast_the_closest_is_recommended():
-    rows = [row("s-2ls:0", variation=0.02, microseconds=10), row("sd-2ls", variation=0.001, microseconds=11)]
-    assert recommend(rows, 0.03)[0] == "sd-2ls"
-
-
-def test_one_bad_temperature_is_enough_to_lose_the_recommendation():
-    rows = [row("exact", microseconds=1000, temperature=t) for t in (0.1, 0.2)]
-    rows += [row("s-2ls:0", variation=v, microseconds=5, temperature=t) for t, v in ((0.1, 0.2), (0.2, 0.001))]
-    rows += [row("certified", microseconds=m, temperature=t, proven=True) for t, m in ((0.1, 100), (0.2, 50))]
-    assert recommend(rows, 0.03)[1] == "certified: the softmax itself at 10 to 20 times the speed of exact."
 
 
 class Tags(HTMLParser):
@@ -255,7 +156,7 @@ class Tags(HTMLParser):
         self.text.append(data)
 
 
-def test_the_report_is_one_whole_file_with_texts_for_its_plots(audited, tmp_path):
+def test_the_report_is_one_complete_file_with_texts_for_its_plots(audited, tmp_path):
     _, found = audited
     found.to_html(tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -305,7 +206,7 @@ def test_the_table_is_readable_text(audited):
         ({"temperatures": []}, "no temperatures"),
         ({"temperatures": [0.1, 0]}, "temperature is 0"),
         ({"queries": np.zeros((3, 5), np.float32)}, "5 dimensions but this index has 6"),
-        ({"queries": np.zeros((0, 6), np.float32)}, "no queries"),
+        ({"queries": np.zeros((0, 6), np.float32)}, "queries has no rows"),
         ({"count": 0}, "count is 0"),
         ({"tolerance": 0}, "tolerance is 0"),
         ({"tolerance": 5}, "no total variation is above 1"),
@@ -355,10 +256,10 @@ def test_the_command_line_prints_tables_json_and_a_report(tmp_path):
 @pytest.mark.parametrize("options", [{}, {"dispersion": "none"}, {"tree": True}, {"dispersion": "full"}])
 def test_all_that_an_index_serves_is_audited(options):
     index = make(**options)
-    chosen = choose(index, None)
-    for contestant in chosen:
-        index.sample(index._contents.vectors[0], temperature=0.3, **contestant.options)
-    assert (Contestant("sd-2ls") in chosen) == (options.get("dispersion") != "none")
+    chosen = choose_methods(index, None)
+    for method in chosen:
+        index.sample(index.items.vectors[0], temperature=0.3, **method.options)
+    assert (AuditMethod("sd-2ls") in chosen) == (options.get("dispersion") != "none")
     assert len(index.audit(count=3, temperatures=0.5).rows) == len(chosen)
 
 
@@ -370,6 +271,26 @@ def test_one_item_one_query_and_equal_items():
     equal.to_html(Path("/dev/null"))
 
 
+@pytest.mark.parametrize(("dispersion", "label"), [("full", "sd-2ls, published"), (3, "sd-2ls, rank 3, no probes")])
+def test_sd_2ls_is_called_published_only_with_full_covariances(dispersion, label):
+    found = make(dispersion=dispersion).audit(count=3, temperatures=0.5)
+    assert {row.method: row.label for row in found.rows}["sd-2ls:0"] == label
+    assert label in found.figures.ratios
+    assert {row.label for row in found.rows} >= {"2ls, published", "s-2ls, published"}
+
+
+def test_an_index_with_string_ids_has_the_same_distances():
+    rng = np.random.default_rng(5)
+    vectors = rng.standard_normal((1500, 4)).astype(np.float32)
+    names = [f"item {row}" for row in rng.permutation(1500)]
+    plain, named = (
+        softindex.build(vectors, ids=ids, clusters=20).audit(count=4, temperatures=0.5, methods=["top-k"]).rows[0]
+        for ids in (None, names)
+    )
+    assert plain.kl == named.kl
+    assert 0 < plain.kl.value < 1
+
+
 def test_axes_have_round_ticks_inside():
     for low, high in ((0.0, 1.0), (-13.2, -2.1), (177, 1903), (1e-9, 3e-9)):
         ticks = Axis("x", low, high).ticks()
@@ -379,16 +300,6 @@ def test_axes_have_round_ticks_inside():
         ticks = Axis("x", low, high, log=True).ticks()
         assert 2 <= len(ticks) <= 8
         assert all(low * 0.99 <= value <= high * 1.01 for value, _ in ticks)
-
-
-def test_numbers_are_written_short():
-    values = (0, 8.2e-4, 0.0123, 0.123, 1.52, 12345.6, 3e7, 0.01, 0.0999, 9.96, np.inf)
-    assert [short(value) for value in values] == [
-        "0", "8.2e-4", "0.012", "0.12", "1.5", "12,346", "3.0e7", "0.010", "0.10", "10.0", "∞",
-    ]  # fmt: skip
-    assert [power(7.2e-4, 1), power(7.2e-4, 1, up=True), power(9.7e-3, 1), power(0, 1), power(2e-3, 1, up=True)] == [
-        "7e-4", "8e-4", "1e-2", "0", "2e-3",
-    ]  # fmt: skip
 
 
 def test_the_queries_that_are_timed_are_like_all_of_them():

@@ -159,13 +159,13 @@ def test_a_newer_format_asks_for_an_upgrade(saved: Path) -> None:
         load(saved)
 
 
-def test_what_is_not_a_saved_directory_is_told_apart(tmp_path: Path) -> None:
+def test_the_error_says_why_a_path_is_not_a_saved_index(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     (tmp_path / "folder").mkdir()
     for name, sentence in (
         ("absent", "does not exist"),
         ("file", "is a file"),
-        ("folder", "holds no manifest"),
+        ("folder", "has no manifest"),
     ):
         with pytest.raises(NotAnIndexError, match=sentence):
             load(tmp_path / name)

@@ -199,10 +199,14 @@ def test_verification_lists_every_blob(saved: Path) -> None:
     ]
 
 
-def test_the_kind_must_be_the_one_asked_for(saved: Path) -> None:
+def test_the_kind_must_be_the_requested_one(saved: Path) -> None:
     assert load(saved, kind="index").kind == "index"
-    with pytest.raises(NotAnIndexError, match="'index' but 'catalogue' was asked for"):
-        load(saved, kind="catalogue")
+    with pytest.raises(
+        NotAnIndexError, match=r"holds an index, not a learned-similarity index; open it with softindex\.load"
+    ):
+        load(saved, kind="mixture-index")
+    with pytest.raises(NotAnIndexError, match="not a save of kind 'other'"):
+        load(saved, kind="other")
 
 
 def test_a_link_to_a_saved_directory_is_followed(saved: Path) -> None:

@@ -1,54 +1,39 @@
-"""Commands that ask an index: sample, top-k."""
+"""Commands that query an index: sample, top-k, log-partition."""
 
 from __future__ import annotations
 
-import json
-import sys
-from enum import Enum
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 
 import softindex
-from softindex.cli.building import read_lines
-from softindex.cli.options import AsJson, IndexPath, Queries, Seed, Temperature, Threads, app
-from softindex.cli.printing import decimals, print_draws, print_rows, written_error
-from softindex.errors import InputError
-from softindex.laws import METHODS, TOLERANCE
-from softindex.vectors import read
+from softindex.cli.options import (
+    AsJson,
+    Exclude,
+    IndexPath,
+    Method,
+    Probes,
+    Queries,
+    Seed,
+    Temperature,
+    Threads,
+    Tolerance,
+    Unknown,
+    app,
+    given,
+)
+from softindex.cli.printing import decimals, print_draws, print_rows, print_table, written_error
+from softindex.cli.reading import open_index, read_excluded, read_queries
+from softindex.records import Draws, TopK
 
-__all__ = ["read_queries"]
+__all__: list[str] = []
 
-Method = Enum("Method", {name: name for name in METHODS}, type=str)  # type: ignore[misc]
 DEFAULT_METHOD = Method("sd-2ls")
 
 
-def _parse_line(line: str, number: int) -> list[float]:
-    try:
-        if line.lstrip().startswith("["):
-            return [float(value) for value in json.loads(line)]
-        return [float(value) for value in line.replace(",", " ").split()]
-    except (ValueError, TypeError, RecursionError) as error:
-        raise InputError(
-            f"line {number} of standard input is not a query ({error}); write its numbers separated by spaces or "
-            "commas, or as a JSON list."
-        ) from error
-
-
-def read_queries(source: str) -> NDArray[Any]:
-    """Queries from a file, or one a line from standard input for -."""
-    if source != "-":
-        return read(source).vectors
-    lines = [_parse_line(line, number) for number, line in enumerate(sys.stdin, 1) if line.strip()]
-    if not lines:
-        raise InputError("standard input is empty; write one query a line.")
-    lengths = {len(line) for line in lines}
-    if len(lengths) > 1:
-        raise InputError(f"the queries on standard input have {sorted(lengths)} numbers; give each the same.")
-    return np.array(lines)
+def _excluding(index: softindex.Index, exclude: str | None, unknown: Any) -> dict[str, Any]:
+    return given(exclude=None if exclude is None else read_excluded(exclude, index), unknown=unknown)
 
 
 @app.command()
@@ -60,88 +45,56 @@ def sample(
     method: Annotated[
         Method,
         typer.Option(
-            help="The law to draw from. The softmax itself: exact, and certified, which scans fewer items. Close to "
-            "it: 2ls, s-2ls, sd-2ls. By a tree, in an index built with --tree: hierarchical, s-hierarchical, "
-            "sd-hierarchical. Of the best items only: top-k."
+            help="The distribution to draw from. The exact softmax: exact, and certified, which scans fewer items. "
+            "Close to it: 2ls, s-2ls, sd-2ls. By a tree, in an index built with --tree: hierarchical, s-hierarchical, "
+            "sd-hierarchical. Among the best items only: top-k."
         ),
     ] = DEFAULT_METHOD,
-    probes: Annotated[
-        int | None,
-        typer.Option(
-            help="Clusters to scan before drawing; 0 is the published law, which states no error. As many as the "
-            "tolerance asks for, within a limit, when left out."
-        ),
-    ] = None,
-    tolerance: Annotated[
-        float | None, typer.Option(help=f"The stated error to stop probing at; {TOLERANCE} when left out.")
-    ] = None,
-    no_replace: Annotated[bool, typer.Option("--no-replace", help="Draw no item twice for a query.")] = False,
-    exclude: Annotated[
-        str | None,
-        typer.Option(metavar="IDS", help="Ids not to draw, separated by commas, or a text file with one id a line."),
-    ] = None,
+    probes: Probes = None,
+    tolerance: Tolerance = None,
+    replace: Annotated[
+        bool, typer.Option("--replace/--no-replace", help="Whether a query may draw the same item twice.")
+    ] = True,
+    exclude: Exclude = None,
+    unknown: Unknown = None,
     top_p: Annotated[
-        float | None, typer.Option(help="Only the most probable items, up to this probability together.")
+        float | None, typer.Option(help="Draw only among the most probable items that together reach this probability.")
     ] = None,
     k: Annotated[int | None, typer.Option("-k", help="Items of the method top-k; 1000 when left out.")] = None,
     seed: Seed = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw items for each query and tell the log-probability of each draw, and how far the law is from the softmax.
+    """Draw items for each query, with the log-probability of each draw.
 
-    The error is the estimated total variation to the softmax; - or null: none is stated. Low and high are proven.
+    The error is the estimated total variation between the distribution used and the exact softmax; - or null where the
+    method reports none. Low and high are proven bounds on log_prob.
     """
-    loaded, asked = softindex.load(index), np.atleast_2d(read_queries(queries))
+    loaded, batch = open_index(index), read_queries(queries)
     draws = loaded.sample(
-        asked,
+        batch,
         n,
         temperature=temperature,
         method=method.value,
-        probes=probes,
-        tolerance=tolerance,
-        replace=not no_replace,
-        exclude=None if exclude is None else _excluded(exclude, loaded),
-        top_p=top_p,
-        k=k,
-        seed=seed,
-        threads=threads,
+        replace=replace,
+        **_excluding(loaded, exclude, unknown),
+        **given(probes=probes, tolerance=tolerance, top_p=top_p, k=k, seed=seed, threads=threads),
     )
+    _print_sample(draws, temperature, len(batch), as_json=as_json)
+
+
+def _print_sample(draws: Draws, temperature: float, count: int, *, as_json: bool) -> None:
     per_draw = ("log_prob",) if draws.low is None else ("log_prob", "low", "high")
     if as_json:
-        told = {"method": draws.method, "seed": draws.seed}
-        print_rows(draws, ("ids", *per_draw, "error", "items_scored"), len(asked), told)
-    else:
-        title = f"{draws.method}, temperature {temperature}, seed {draws.seed}"
-        columns = {name: decimals(getattr(draws, name)) for name in per_draw}
-        errors, scored = np.asarray(draws.error), np.asarray(draws.items_scored)
-        per_query = {
-            "error": [written_error(value) for value in errors],
-            "items scored": [f"{value:,}" for value in scored],
-        }
-        print_draws(title, draws.ids, columns, per_query)
-
-
-def _excluded(text: str, index: softindex.Index) -> list[int] | list[str]:
-    """Ids from a file if there is one of this name, and otherwise from the text itself."""
-    path = Path(text)
-    words = read_lines(path) if _is_file(path) else text.split(",")
-    if index.parameters["ids"] == "strings":
-        return words
-    try:
-        return [int(word) for word in words if word.strip()]
-    except ValueError as error:
-        raise InputError(
-            f"exclude is {text!r}, which is no file and no list of integer ids ({error}); write ids separated by "
-            "commas, or the name of a text file with one id a line."
-        ) from error
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a list of ids may be too long for the name of a file
-        return False
+        shared = {"method": draws.method, "seed": draws.seed}
+        print_rows(draws, ("ids", *per_draw, "error", "items_scored"), count, shared)
+        return
+    columns = {name: decimals(getattr(draws, name)) for name in per_draw}
+    per_query = {
+        "error": [written_error(value) for value in np.asarray(draws.error)],
+        "items scored": [f"{value:,}" for value in np.asarray(draws.items_scored)],
+    }
+    print_draws(f"{draws.method}, temperature {temperature}, seed {draws.seed}", draws.ids, columns, per_query)
 
 
 @app.command("top-k")
@@ -149,15 +102,74 @@ def top_k(
     index: IndexPath,
     queries: Queries,
     k: Annotated[int, typer.Option("-k", help="Items per query.")] = 10,
-    probes: Annotated[int | None, typer.Option(help="Clusters to scan; proven exact when left out.")] = None,
+    probes: Annotated[
+        int | None,
+        typer.Option(help="Clusters to scan. When left out, scan until the result is proven: up to all items."),
+    ] = None,
     temperature: Temperature = 1.0,
+    exclude: Exclude = None,
+    unknown: Unknown = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the k items of highest score for each query."""
-    loaded, asked = softindex.load(index), np.atleast_2d(read_queries(queries))
-    best = loaded.top_k(asked, k, temperature=temperature, probes=probes, threads=threads)
+    """Find the k items with the highest score for each query.
+
+    Proven: the item is certainly among the k best. Gap: no item left out scores more than this above the last result;
+    - or null where nothing is proven. The temperature matters only in an index with log biases.
+    """
+    loaded, batch = open_index(index), read_queries(queries)
+    options = given(probes=probes, threads=threads)
+    best = loaded.top_k(batch, k, temperature=temperature, **_excluding(loaded, exclude, unknown), **options)
+    _print_top_k(best, k, len(batch), as_json=as_json)
+
+
+def _print_top_k(best: TopK, k: int, count: int, *, as_json: bool) -> None:
     if as_json:
-        print_rows(best, ("ids", "scores", "items_scored"), len(asked), {})
-    else:
-        print_draws(f"top {k}", best.ids, {"score": [[f"{value:.6g}" for value in row] for row in best.scores]})
+        print_rows(best, ("ids", "scores", "proven", "gap", "items_scored"), count, {})
+        return
+    columns = {
+        "score": [[f"{value:.6g}" for value in row] for row in best.scores],
+        "proven": [["yes" if value else "no" for value in row] for row in best.proven],
+    }
+    per_query = {
+        "gap": [written_error(value) for value in np.asarray(best.gap)],
+        "items scored": [f"{value:,}" for value in np.asarray(best.items_scored)],
+    }
+    print_draws(f"top {k}", best.ids, columns, per_query)
+
+
+@app.command("log-partition")
+def log_partition(
+    index: IndexPath,
+    queries: Queries,
+    temperature: Temperature,
+    method: Annotated[
+        Method, typer.Option(help="How log Z is estimated; exact and certified also bound it.")
+    ] = DEFAULT_METHOD,
+    probes: Probes = None,
+    tolerance: Tolerance = None,
+    width: Annotated[
+        float | None, typer.Option(help="Largest distance between the bounds of certified, in nats.")
+    ] = None,
+    confidence: Annotated[
+        float | None,
+        typer.Option(help="Probability with which the bounds hold, such as 0.95; cheaper than proven bounds."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of bounds with a confidence; 0 when left out.")] = None,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Estimate log Z, the log of the softmax's denominator, for each query.
+
+    Low and high are bounds; - or null where the method has none.
+    """
+    loaded, batch = open_index(index), read_queries(queries)
+    options = given(probes=probes, tolerance=tolerance, width=width, confidence=confidence, seed=seed, threads=threads)
+    found = loaded.log_partition(batch, temperature=temperature, method=method.value, **options)
+    names = ("value",) if found.low is None else ("value", "low", "high")
+    if as_json:
+        print_rows(found, names, len(batch), {"method": method.value})
+        return
+    values = zip(*(np.asarray(getattr(found, name)) for name in names), strict=True)
+    rows = ((row, *(f"{value + 0.0:.6f}" for value in one)) for row, one in enumerate(values))
+    print_table(f"log Z by {method.value}, temperature {temperature}", ("query", *names), rows)

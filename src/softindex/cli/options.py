@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import softindex
+from softindex.laws import METHODS, TOLERANCE
 
-__all__ = ["AsJson", "IndexPath", "Queries", "Seed", "Temperature", "Threads", "app"]
+__all__ = [
+    "AsJson",
+    "Exclude",
+    "IndexPath",
+    "Method",
+    "Probes",
+    "Queries",
+    "Seed",
+    "Temperature",
+    "Threads",
+    "Tolerance",
+    "Unknown",
+    "app",
+    "given",
+]
 
-EPILOG = "Exit codes: 0 done, 1 unexpected failure, 2 wrong usage, 3 bad input, 4 a saved index that cannot be used."
+EPILOG = "Exit codes: 0 success, 1 unexpected failure, 2 wrong usage, 3 bad input, 4 a saved index that cannot be used."
 
 app = typer.Typer(
     help="Softmax over millions of items, in microseconds, with the error stated.",
@@ -21,15 +37,46 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+Method = Enum("Method", {name: name for name in METHODS}, type=str)  # type: ignore[misc]
+UnknownIds = Enum("UnknownIds", {"error": "error", "ignore": "ignore"}, type=str)
+
 IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="Directory of a saved index.")]
 Queries = Annotated[
     str,
-    typer.Argument(metavar="QUERIES", help="File of vectors, or - for one query a line on standard input."),
+    typer.Argument(metavar="QUERIES", help="File of query vectors, or - to read one query per line from stdin."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line, for programs.")]
-Seed = Annotated[int | None, typer.Option(help="Same seed, same draws. A fresh one when left out.")]
-Threads = Annotated[int | None, typer.Option(help="Threads to use; all CPUs when left out.")]
-Temperature = Annotated[float, typer.Option("--temperature", "-t", help="Low is greedy, high is uniform.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs, one object per line.")]
+Seed = Annotated[int | None, typer.Option(help="The same seed gives the same draws. Random when left out.")]
+Threads = Annotated[int | None, typer.Option(help="Number of threads; all CPUs when left out.")]
+Temperature = Annotated[
+    float, typer.Option("--temperature", "-t", help="Low values favour the best items; high values are near uniform.")
+]
+Probes = Annotated[
+    int | None,
+    typer.Option(
+        help="Clusters to scan before drawing. 0: none, and no error is reported. When left out, scan until the "
+        "estimated error is within the tolerance or the budget is spent."
+    ),
+]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(help=f"Total variation at which adaptive scanning stops; {TOLERANCE} when left out."),
+]
+Exclude = Annotated[
+    str | None,
+    typer.Option(metavar="IDS", help="Ids to leave out, separated by commas, or a text file with one id per line."),
+]
+Unknown = Annotated[
+    UnknownIds | None,
+    typer.Option(help="What to do with excluded ids that the index does not hold; error when left out."),
+]
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options that the user gave; the library has the defaults of the others."""
+    return {
+        name: value.value if isinstance(value, Enum) else value for name, value in options.items() if value is not None
+    }
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""Results on standard output: JSON for programs, tables for people."""
+"""Print results on standard output: JSON for programs, tables for people."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["decimals", "print_draws", "print_json", "print_rows", "print_table",
 
 
 def print_json(value: Any) -> None:
-    """One object a line; NaN must have become null before."""
+    """Print one object on one line.  The value must not contain NaN, which JSON does not have."""
     typer.echo(json.dumps(value, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:
-    """Arrays as lists, and NaN, which JSON does not know, as null."""
+    """Arrays become lists, and NaN and infinity become null."""
     if isinstance(value, np.ndarray):
         return _plain(value.tolist())
     if isinstance(value, list):
@@ -35,12 +35,14 @@ def _plain(value: Any) -> Any:
 def print_table(
     title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]], *, spare: Iterable[str] = ()
 ) -> None:
-    """A table as wide as the terminal; as wide as it likes where there is none.
+    """Print a table as wide as the terminal, or 200 columns in a pipe.
 
-    spare: columns that a narrow terminal does without, in this order.
+    `spare` names columns to drop, in this order, where the terminal is too narrow.
     """
+    # Ids are data: without this, rich would read "[red]" or ":smile:" in them as markup.
+    plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
     # Outside a terminal rich assumes 80 columns and cuts; a pipe has no width.
-    console = Console() if sys.stdout.isatty() else Console(width=200)
+    console = Console(**plain) if sys.stdout.isatty() else Console(width=200, **plain)
     heads, lines = list(columns), [[str(value) for value in row] for row in rows]
     for name in spare:
         if name in heads and _width(heads, lines) > console.width:
@@ -48,7 +50,7 @@ def print_table(
             heads, lines = heads[:place] + heads[place + 1 :], [line[:place] + line[place + 1 :] for line in lines]
     table = Table(title=title, title_justify="left")
     for head in heads:
-        # A head may be broken at its spaces; a narrow terminal breaks an id, and cuts none.
+        # Heads break at spaces, and a narrow terminal folds an id instead of cutting it.
         table.add_column(head.replace(" ", "\n"), justify="right", overflow="fold")
     for line in lines:
         table.add_row(*line)
@@ -56,45 +58,44 @@ def print_table(
 
 
 def _width(heads: list[str], lines: list[list[str]]) -> int:
-    """Columns that a table takes: its widest cells, with a rule and a space on either side."""
+    """The width of a table: its widest cells, each with a rule and a space on either side."""
     words = [max(len(word) for word in head.split() or [""]) for head in heads]
     widest = [max([word, *(len(line[place]) for line in lines)]) for place, word in enumerate(words)]
     return sum(widest) + 3 * len(heads) + 1
 
 
-def print_rows(result: Any, names: Iterable[str], count: int, told: dict[str, Any]) -> None:
-    """One JSON object per query, with its part of each named field."""
+def print_rows(result: Any, names: Iterable[str], count: int, shared: dict[str, Any]) -> None:
+    """Print one JSON object per query: its row of each named field, and what all queries share."""
     for row in range(count):
-        print_json({"query": row, **{name: _plain(getattr(result, name)[row]) for name in names}, **told})
+        print_json({"query": row, **{name: _plain(getattr(result, name)[row]) for name in names}, **shared})
 
 
 def print_draws(
-    title: str, ids: NDArray[Any], columns: dict[str, list[list[str]]], told: dict[str, list[str]] | None = None
+    title: str, ids: NDArray[Any], columns: dict[str, list[list[str]]], per_query: dict[str, list[str]]
 ) -> None:
-    """One line per result, the queries one after the other.
+    """Print one line per result, query after query.
 
-    columns: a value per result; told: a value per query, shown beside its first result.
+    `columns` has one value per result; `per_query` has one per query, shown beside its first result.
     """
-    once = told or {}
     rows = (
         (
             row,
             identity,
             *(values[row][place] for values in columns.values()),
-            *(values[row] if place == 0 else "" for values in once.values()),
+            *(values[row] if place == 0 else "" for values in per_query.values()),
         )
-        for row, found in enumerate(ids)
-        for place, identity in enumerate(found)
+        for row, results in enumerate(ids)
+        for place, identity in enumerate(results)
     )
-    print_table(title, ("query", "id", *columns, *once), rows)
+    print_table(title, ("query", "id", *columns, *per_query), rows)
 
 
 def decimals(values: NDArray[Any]) -> list[list[str]]:
-    """Four decimals of each."""
+    """Each value with four decimals."""
     # Adding zero turns -0.0 into 0.0.
     return [[f"{value + 0.0:.4f}" for value in row] for row in values]
 
 
 def written_error(value: float | None) -> str:
-    """An error to two digits, and a dash where none is stated."""
+    """An error with two digits, or a dash where none is reported."""
     return "-" if value is None or np.isnan(value) else f"{value:.2g}"

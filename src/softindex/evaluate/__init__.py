@@ -1,5 +1,6 @@
-"""How wrong is it on my data, and what does it cost?  Audits, data sets and benchmarks."""
+"""Audits: how far each method is from the exact softmax on your data, and what it costs."""
 
-from softindex.evaluate.audit import TEMPERATURES, Audit, Measured, Row, run_audit
+from softindex.evaluate.audit import TEMPERATURES, run_audit
+from softindex.evaluate.results import Audit, Measured, Row
 
 __all__ = ["TEMPERATURES", "Audit", "Measured", "Row", "run_audit"]

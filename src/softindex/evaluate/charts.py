@@ -1,4 +1,4 @@
-"""Plots as SVG: small, readable in light and dark, with a text for those who cannot see them."""
+"""Plots as SVG: small, readable on light and dark pages, with a text alternative."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLOURS = (
     ("#b3263e", "#f2788c"),
     ("#3d3da8", "#9c9cf5"),
 )
-"""For light and for dark pages; neighbours differ in lightness too, and every series has a mark of its own."""
+"""For light and dark pages; neighbours also differ in lightness, and every series has a different mark."""
 STYLE = (
     ":root{--ink:#1d2129;--soft:#5b6470;--line:#d5dae1;"
     + "".join(f"--c{place}:{light};" for place, (light, _) in enumerate(COLOURS))
@@ -52,7 +52,7 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points x, y (m,) of one kind.  joined: a line through them; small: many faint dots instead of marks."""
+    """Points x, y (m,) of one kind.  `joined` draws a line through them; `small` draws faint dots instead of marks."""
 
     label: str
     x: Doubles
@@ -61,31 +61,31 @@ class Series:
     joined: bool = False
     small: bool = False
     notes: Sequence[str] = field(default=())
-    """A text for each point, shown when it is pointed at."""
+    """A tooltip for each point."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A direction: its name, its range, and whether it counts in powers of ten."""
+    """One axis: its name, its range, and whether it is logarithmic."""
 
     name: str
     low: float
     high: float
     log: bool = False
     floor: str = ""
-    """What to call the lowest value, where all that is smaller stands."""
+    """Label of the lowest value, where smaller values are drawn too."""
     whole: bool = False
-    """Whether only whole numbers mean something."""
+    """Whether only whole numbers get a tick."""
 
     def share(self, values: Doubles) -> Doubles:
-        """Where the values lie between low (0) and high (1); those outside at the nearer end."""
-        low, high, found = self.low, self.high, np.clip(values, self.low, self.high)
+        """Positions of the values between low (0) and high (1); values outside go to the nearer end."""
+        low, high, clipped = self.low, self.high, np.clip(values, self.low, self.high)
         if self.log:
-            low, high, found = math.log10(low), math.log10(high), np.log10(found)
-        return np.asarray((found - low) / ((high - low) or 1.0))
+            low, high, clipped = math.log10(low), math.log10(high), np.log10(clipped)
+        return np.asarray((clipped - low) / ((high - low) or 1.0))
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Round values between low and high, and how they are written."""
+        """Round values between low and high, with their labels."""
         if not self.log:
             values = _round_values(self.low, self.high)
             return [(value, f"{value:g}") for value in values if not self.whole or value == int(value)]
@@ -100,15 +100,15 @@ class Axis:
 
     @classmethod
     def around(cls, name: str, values: Doubles, *, log: bool = False, whole: bool = False) -> Axis:
-        """An axis on which all these values lie, with a little room."""
-        found = values[np.isfinite(values) & (values > 0)] if log else values[np.isfinite(values)]
-        if not len(found):
+        """An axis that covers all these values, with a small margin."""
+        shown = values[np.isfinite(values) & (values > 0)] if log else values[np.isfinite(values)]
+        if not len(shown):
             return cls(name, 0.1, 1.0, log) if log else cls(name, 0.0, 1.0)
-        low, high = float(found.min()), float(found.max())
+        low, high = float(shown.min()), float(shown.max())
         if log:
             return cls(name, low / 1.4, high * 1.4, True)
         room = 0.05 * (high - low)
-        # Equal values, or nearly so next to their size, still need an axis around them.
+        # Values that are equal, or nearly equal for their size, still need a range.
         room = room if room > 1e-6 * max(abs(low), abs(high)) else max(0.5, 0.01 * abs(high))
         return cls(name, low - room, high + room, whole=whole)
 
@@ -122,7 +122,7 @@ def _round_values(low: float, high: float) -> list[float]:
 
 
 def plot(series: Sequence[Series], x: Axis, y: Axis, *, title: str, text: str, rule: float | None = None) -> str:
-    """An SVG picture of the series; title and text are its alternative.  rule: a dashed line at this y."""
+    """An SVG plot of the series; `title` and `text` are its text alternative.  `rule` draws a dashed line at this y."""
     parts = [*_axes(x, y, title, text)]
     if rule is not None:
         height = _down(y, np.array([rule]))[0]
@@ -176,9 +176,9 @@ def legend(labels: Sequence[tuple[str, int]]) -> str:
 
 
 def figure(panels: Sequence[tuple[str, str]], labels: Sequence[tuple[str, int]], *, title: str, text: str) -> str:
-    """A picture that stands alone: captioned panels (caption, svg) side by side, and the legend below."""
+    """A stand-alone SVG file: captioned panels (caption, svg) side by side, with the legend below."""
     width = (WIDTH + 12) * len(panels)
-    # A label is written in letters of about seven units.
+    # A letter is about seven units wide.
     longest = max((len(label) for label, _ in labels), default=0)
     columns = max(1, min(2 * len(panels), (width - LEFT) // (7 * longest + 18)))
     height = HEIGHT + 34 + 20 * -(-len(labels) // columns)
@@ -200,12 +200,12 @@ def figure(panels: Sequence[tuple[str, str]], labels: Sequence[tuple[str, int]],
 
 
 def _colour(style: int) -> str:
-    """The class of a style; there are more styles than colours."""
+    """The CSS class of a style; colours repeat where there are more styles than colours."""
     return f"s{style % len(COLOURS)}"
 
 
 def _mark(style: int) -> str:
-    """The mark of a style; where colours begin anew they come with other marks."""
+    """The mark of a style; where colours repeat, they come with different marks."""
     shape = MARKS[(style + 3 * (style // len(COLOURS))) % len(MARKS)]
     return f'<path class="{_colour(style)}" d="{shape}"/>'
 

@@ -1,4 +1,4 @@
-"""How far one law over clusters is from another, query by query."""
+"""Distances between two distributions over clusters, for each query, and intervals for their means."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from softindex.blocks import blocks, rows_per_block
 from softindex.quantiles import normal_quantile, student_quantile
 from softindex.records import Doubles
 
@@ -18,60 +19,60 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Distances:
-    """Each (b,), of a law p from the softmax s."""
+    """Distances (b,) between a distribution p and the softmax s."""
 
     kl: Doubles
     """KL(p || s) = sum p log(p / s), in nats."""
     reverse_kl: Doubles
-    """KL(s || p); inf where p cannot draw what s can."""
+    """KL(s || p); infinite where p gives probability zero to something that s can draw."""
     total_variation: Doubles
-    """Half the sum of |p - s|: no event has probabilities farther apart."""
+    """Half the sum of |p - s|: the largest difference in the probability of any event."""
     ratio_spread: Doubles
-    """Standard deviation of p / s under s, the square root of chi-square: 0.1 means that ratios are off by a tenth."""
+    """Standard deviation of p / s under s, the square root of chi-square: 0.1 means ratios are off by about 10 %."""
 
 
 def between(law: Doubles, truth: Doubles) -> Distances:
-    """Distances of a law from the softmax, from log masses (b, k) of clusters; neither need be normalised.
+    """Distances between a method's distribution and the softmax, from log masses (b, k) of clusters.
 
-    Inside a cluster the laws of this library are the softmax, so the masses of the clusters tell all.
+    The masses need not be normalised.  Inside a cluster every method draws from the exact softmax, so the masses of
+    the clusters determine all distances.
     """
     log_p = law - np.logaddexp.reduce(law, axis=1, keepdims=True)
     log_s = truth - np.logaddexp.reduce(truth, axis=1, keepdims=True)
-    held = np.isfinite(log_s)
+    filled = np.isfinite(log_s)
     p, s = np.exp(log_p), np.exp(log_s)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        ratio = np.where(held, log_p - log_s, 0.0)
+        ratio = np.where(filled, log_p - log_s, 0.0)
         kl = np.where(p > 0, p * ratio, 0.0).sum(axis=1)
         reverse = np.where(s > 0, -s * ratio, 0.0).sum(axis=1)
         small = np.where(s > 0, s * np.expm1(ratio) ** 2, 0.0).sum(axis=1)
-        # The same as a sum of p^2 / s, where ratios are too large for exp or s too small to be told from 0.
-        large = np.logaddexp.reduce(np.where(held, log_p + ratio, -np.inf), axis=1)
+        # The same as a sum of p^2 / s, where a ratio overflows exp or s underflows to 0.
+        large = np.logaddexp.reduce(np.where(filled, log_p + ratio, -np.inf), axis=1)
         spread = np.where(
             large < 1.0,
             np.sqrt(small),
             np.sqrt(np.expm1(np.minimum(large, 709.0))) * np.exp(np.maximum(large - 709.0, 0.0) / 2),
         )
-    # Rounding may leave a divergence of equal laws just below zero.
+    # Rounding can leave the divergence of equal distributions just below zero.
     return Distances(np.maximum(kl, 0), np.maximum(reverse, 0), np.abs(p - s).sum(axis=1) / 2, spread)
 
 
 def mean_interval(values: Doubles) -> tuple[float, float, float]:
     """The mean of values (b,) and the ends of its 95 % interval, by resampling; all infinite if a value is.
 
-    Where a few values carry the mean it is too short, as any interval would be that has not seen the others like them.
+    The interval is too short where a few rare values dominate the mean: resampling cannot know of those not drawn.
     """
     if not np.isfinite(values).all():
         return np.inf, np.inf, np.inf
     count, mean = len(values), float(values.mean())
     rng, chances = np.random.default_rng(0), np.full(count, 1 / count)
-    # Some at a time: there may be a million values.
-    step = max(1, BLOCK_VALUES // count)
+    # In blocks: there may be a million values.
     means = [
-        rng.multinomial(count, chances, size=min(step, RESAMPLES - begin)) @ values / count
-        for begin in range(0, RESAMPLES, step)
+        rng.multinomial(count, chances, size=part.stop - part.start) @ values / count
+        for part in blocks(RESAMPLES, rows_per_block(BLOCK_VALUES, count))
     ]
     low, high = _ends(np.concatenate(means))
-    # Resampling few values understates their spread, as it does not know how far their variance is off.
+    # Resampling few values understates their spread, because their variance is itself uncertain.
     wider = _student(count) if count > 1 else 1.0
     return (
         mean,
@@ -87,7 +88,7 @@ def median_interval(values: Doubles) -> tuple[float, float, float]:
 
 
 def _student(count: int) -> float:
-    """How many times wider than a resampled interval one by Student's t is."""
+    """The factor by which an interval by Student's t is wider than a resampled one."""
     beyond, freedom = 1 - CONFIDENCE, count - 1
     return float(student_quantile(beyond, freedom) / normal_quantile(beyond) * np.sqrt(count / freedom))
 

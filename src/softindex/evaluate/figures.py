@@ -1,4 +1,4 @@
-"""What the figures of the two-level paper show, on the user's own items."""
+"""The data behind the figures of the report, after those of the two-level paper, on the user's own items."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from softindex.evaluate.contestants import DEFAULT, Contestant, law_masses
+from softindex.blocks import blocks
+from softindex.evaluate.methods import DEFAULT, AuditMethod, name_dispersion
 from softindex.evaluate.truth import Truth
 from softindex.index import Index
 from softindex.records import Doubles, Floats, Integers
 
-__all__ = ["Figures", "draw_figures"]
+__all__ = ["Figures", "measure_figures"]
 
-SHOWN = Contestant("2ls", 0), Contestant("s-2ls", 0), Contestant("sd-2ls", 0), DEFAULT
+SHOWN = AuditMethod("2ls", 0), AuditMethod("s-2ls", 0), AuditMethod("sd-2ls", 0), DEFAULT
 POINTS = 1200
 """Items in the plot of one query."""
 BEST = 200
-"""So many of them are the most similar ones; the others are spread over all ranks."""
+"""How many of them are the best ones; the others are spread evenly over all ranks."""
+BLOCK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,54 +30,55 @@ class Figures:
     variances: Doubles
     """(k,) variance of the scores inside each cluster, averaged over the queries."""
     ratios: dict[str, Doubles]
-    """By label: (k,) mean probability of the cluster under the law over that under the softmax; 1 where it is empty."""
+    """By label: (k,) mean probability of the cluster under the method, divided by that under the softmax; 1 for an
+    empty cluster."""
     similarity: Doubles
     """(m,) score of some items for the first query."""
     softmax: Doubles
     """(m,) their log-probability under the softmax."""
     log_prob: dict[str, Doubles]
-    """By label: (m,) that under the law."""
+    """By label: (m,) their log-probability under the method."""
 
 
-def draw_figures(index: Index, queries: Floats, truth: Truth, temperatures: list[float], *, threads: int) -> Figures:
-    """Measure what the figures show at the temperature in the middle."""
+def measure_figures(index: Index, queries: Floats, truth: Truth, temperatures: list[float], *, threads: int) -> Figures:
+    """Measure what the figures show, at the middle one of the temperatures."""
     place = sorted(range(len(temperatures)), key=temperatures.__getitem__)[(len(temperatures) - 1) // 2]
-    heat, masses = temperatures[place], truth.log_masses[place]
-    shown = SHOWN if index.parameters["dispersion"] != "none" else SHOWN[:2]
+    temperature, masses = temperatures[place], truth.log_masses[place]
+    dispersion, log_bias = name_dispersion(index.parameters), index.items.log_bias
+    shown = {one.label(dispersion): one for one in (SHOWN if dispersion != "none" else SHOWN[:2])}
     positions, similarity = _choose_items(index, queries[0])
-    logits = similarity / heat
-    if index._contents.log_bias is not None:
-        logits = logits + index._contents.log_bias[positions]
-    ids = index._contents.ids.at(positions)
+    logits = similarity / temperature
+    if log_bias is not None:
+        logits = logits + log_bias[positions]
+    ids = index.ids[positions]
     return Figures(
-        temperature=heat,
+        temperature=temperature,
         variances=truth.variances.mean(axis=0),
-        ratios={law.label: _ratios(index, queries, masses, law, heat, threads) for law in shown},
+        ratios={label: _ratios(index, queries, masses, one, temperature, threads) for label, one in shown.items()},
         similarity=similarity,
         softmax=logits - truth.log_partition[place, 0],
         log_prob={
-            law.label: index.log_prob(queries[0], ids, temperature=heat, threads=threads, **law.options)
-            for law in shown
+            label: index.log_prob(queries[0], ids, temperature=temperature, threads=threads, **one.options)
+            for label, one in shown.items()
         },
     )
 
 
-def _ratios(index: Index, queries: Floats, truth: Doubles, law: Contestant, heat: float, threads: int) -> Doubles:
-    log_p, log_s = law_masses(index, queries, law, heat, threads)[0], truth
-    log_p = log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)
-    log_s = log_s - np.logaddexp.reduce(log_s, axis=1, keepdims=True)
-    p, s = np.exp(log_p).mean(axis=0), np.exp(log_s).mean(axis=0)
-    # A mean of ratios would hang on clusters that some query all but rules out.
+def _ratios(
+    index: Index, queries: Floats, truth: Doubles, method: AuditMethod, temperature: float, threads: int
+) -> Doubles:
+    masses = index.cluster_log_masses(queries, temperature=temperature, threads=threads, **method.options)[0]
+    p, s = (np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)).mean(axis=0) for logs in (masses, truth))
+    # A mean of ratios would be dominated by clusters that are almost impossible for some query.
     return np.where(s > 0, p / np.where(s > 0, s, 1.0), 1.0)
 
 
 def _choose_items(index: Index, query: Floats) -> tuple[Integers, Doubles]:
     """Positions (m,) of items of all similarities, the best among them, and their scores (m,)."""
-    vectors, n = index._contents.vectors, len(index)
+    vectors, n = index.items.vectors, len(index)
     wide, scores = query.astype(np.float64), np.empty(n)
-    rows = 1 << 16
-    for begin in range(0, n, rows):
-        scores[begin : begin + rows] = vectors[begin : begin + rows].astype(np.float64) @ wide
+    for rows in blocks(n, BLOCK_ROWS):
+        scores[rows] = vectors[rows].astype(np.float64) @ wide
     order = np.argsort(-scores)
     ranks = np.unique(np.concatenate([np.arange(min(BEST, n)), np.linspace(0, n - 1, min(POINTS, n)).astype(np.int64)]))
     chosen = order[ranks]

@@ -1,4 +1,4 @@
-"""How measured numbers are written, in tables, plots and sentences."""
+"""Format measured numbers for tables, plots and sentences."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["power", "short"]
 
 
 def short(value: float) -> str:
-    """Two digits, in plain writing from 0.01 to a million and with a power of ten elsewhere."""
+    """Two significant digits: plain from 0.01 to a million, with a power of ten elsewhere."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else "∞"
     size = abs(value)
@@ -21,13 +21,13 @@ def short(value: float) -> str:
 
 
 def power(value: float, digits: int, *, up: bool = False) -> str:
-    """So many digits and a power of ten, as in 8e-4; up: no less than the value."""
+    """This many digits and a power of ten, as in 8e-4; `up` rounds away from zero."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else "∞"
     exponent = math.floor(math.log10(abs(value)))
     scaled = value / 10.0**exponent * 10 ** (digits - 1)
-    whole = math.ceil(scaled - 1e-9) if up else round(scaled)
-    if whole >= 10**digits:
-        whole, exponent = whole // 10, exponent + 1
-    text = str(whole)
+    mantissa = math.ceil(scaled - 1e-9) if up else round(scaled)
+    if mantissa >= 10**digits:
+        mantissa, exponent = mantissa // 10, exponent + 1
+    text = str(mantissa)
     return f"{text[0]}{'.' + text[1:] if digits > 1 else ''}e{exponent}"

@@ -1,4 +1,4 @@
-"""An audit as one HTML file that needs nothing else: the plots, the tables, and how to read them."""
+"""Render an audit as one self-contained HTML page: plots, tables, and how to read them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from softindex.evaluate.charts import STYLE, Axis, Series, figure, histogram, legend, plot
-from softindex.evaluate.contestants import DEFAULT
+from softindex.evaluate.methods import DEFAULT, DEFAULT_LABEL
 from softindex.evaluate.numbers import short
 from softindex.records import Doubles
 
 if TYPE_CHECKING:
-    from softindex.evaluate.audit import Audit, Measured, Row
+    from softindex.evaluate.results import Audit, Measured, Row
 
 __all__ = ["pareto_figure", "render"]
 
@@ -33,7 +33,7 @@ FAMILIES = {
 STAR = 6
 LEAST_KL = 1e-9
 DOTS = 1200
-"""Clusters shown in a plot; a choice of them where there are more."""
+"""Clusters shown in a plot; a random choice where there are more."""
 PAGE = """
 body{margin:0 auto;max-width:80rem;padding:1rem;font:16px/1.5 system-ui,sans-serif}
 body{color:var(--ink);background:var(--page)}
@@ -57,7 +57,7 @@ caption{text-align:left;padding:.3rem 0}dt{font-weight:600}dd{margin:0 0 .5rem}d
 
 
 def render(audit: Audit) -> str:
-    """The whole page."""
+    """The report as an HTML page."""
     facts = audit.parameters
     subject = f"{facts['items']:,} items of {facts['dim']} dimensions in {facts['clusters']:,} clusters"
     parts = [
@@ -65,8 +65,8 @@ def render(audit: Audit) -> str:
         '<meta name="viewport" content="width=device-width,initial-scale=1">',
         '<meta name="color-scheme" content="light dark">',
         f"<title>softindex audit: {escape(subject)}</title><style>{STYLE}{PAGE}</style></head><body>",
-        f"<h1>softindex audit</h1><p>{escape(subject)}; {facts['queries']} queries ({facts['queries_are']}).</p>",
-        f'<p class="advice">{escape(audit.recommendation)}</p>',
+        f"<h1>softindex audit</h1><p>{escape(subject)}. {_described_queries(audit)}</p>",
+        f'<p class="advice"><b>Recommended:</b> {escape(audit.recommendation)}</p>',
         *_pareto(audit),
         *_ratios(audit),
         *_items(audit),
@@ -79,24 +79,32 @@ def render(audit: Audit) -> str:
     return "\n".join(parts)
 
 
+def _described_queries(audit: Audit) -> str:
+    count, source = audit.parameters["queries"], audit.parameters["queries_are"]
+    if source == "items of the index":
+        return f"Measured with {count} items of the index as queries."
+    return f"Measured with {count} queries ({escape(str(source))})."
+
+
 def pareto_figure(audit: Audit) -> str:
-    """The plot of error against latency as an SVG that stands alone."""
+    """The plot of error against latency as a stand-alone SVG file."""
     x, y = _pareto_axes(audit)
-    panels = [(f"temperature {heat:g}", _pareto_panel(audit, heat, x, y)) for heat in audit.temperatures]
+    panels = [(f"temperature {t:g}", _pareto_panel(audit, t, x, y)) for t in audit.temperatures]
     return figure(
         panels, _pareto_labels(audit), title="Error against latency of every method", text=_pareto_text(audit)
     )
 
 
 def _pareto(audit: Audit) -> Iterable[str]:
-    yield "<h2>What an error costs to avoid</h2>"
+    yield "<h2>Accuracy against speed</h2>"
     yield (
-        "<p>Each mark is a method: down is closer to the softmax, left is faster. A line joins one method with several "
-        "numbers of probes, more of them to the right; its mark off the line has adaptive ones.</p>"
+        "<p>Each mark is a method. Lower is closer to the softmax, further left is faster. A line joins the same "
+        "method with different numbers of probes, more of them to the right. A mark beside its line chooses the "
+        "number of probes for each query.</p>"
     )
     yield legend(_pareto_labels(audit))
     x, y = _pareto_axes(audit)
-    yield _panels((f"<b>Temperature {heat:g}</b>", _pareto_panel(audit, heat, x, y)) for heat in audit.temperatures)
+    yield _panels((f"<b>Temperature {t:g}</b>", _pareto_panel(audit, t, x, y)) for t in audit.temperatures)
 
 
 def _pareto_labels(audit: Audit) -> list[tuple[str, int]]:
@@ -104,7 +112,7 @@ def _pareto_labels(audit: Audit) -> list[tuple[str, int]]:
     names = {style: ", ".join(name for name in _families(audit) if FAMILIES[name] == style) for style in styles}
     labels = [(name, style) for style, name in names.items()]
     starred = any(row.method == DEFAULT.spec for row in audit.rows)
-    return [*labels, (DEFAULT.label, STAR)] if starred else labels
+    return [*labels, (DEFAULT_LABEL, STAR)] if starred else labels
 
 
 def _family(row: Row) -> str:
@@ -116,11 +124,11 @@ def _families(audit: Audit) -> list[str]:
 
 
 def _pareto_axes(audit: Audit) -> tuple[Axis, Axis]:
-    """The same for all temperatures."""
-    x = Axis.around("microseconds a draw", np.array([row.microseconds.value for row in audit.rows]), log=True)
+    """The same axes for all temperatures."""
+    x = Axis.around("microseconds per draw", np.array([row.microseconds.value for row in audit.rows]), log=True)
     measured = [row.kl.value for row in audit.rows if not _is_softmax(row) and np.isfinite(row.kl.value)]
-    found = np.maximum(np.array(measured or [1e-3]), LEAST_KL)
-    low, high = 10.0 ** (np.floor(np.log10(found.min())) - 1), max(1.0, float(found.max()) * 2)
+    shown = np.maximum(np.array(measured or [1e-3]), LEAST_KL)
+    low, high = 10.0 ** (np.floor(np.log10(shown.min())) - 1), max(1.0, float(shown.max()) * 2)
     return x, Axis("KL(law || softmax)", float(low), high, log=True, floor="exact")
 
 
@@ -128,17 +136,18 @@ def _is_softmax(row: Row) -> bool:
     return row.proven or row.method == "exact"
 
 
-def _pareto_panel(audit: Audit, heat: float, x: Axis, y: Axis) -> str:
+def _pareto_panel(audit: Audit, temperature: float, x: Axis, y: Axis) -> str:
     by_family: dict[str, list[Row]] = {}
-    for row in audit.at(heat):
+    for row in audit.at(temperature):
         by_family.setdefault(_family(row), []).append(row)
     series = []
-    for name, found in by_family.items():
-        series.append(_line([row for row in found if ":" in row.method], FAMILIES[name], name))
-        # Adaptive probes are no step on the way from few to many.
-        alone = [row for row in found if ":" not in row.method]
+    for name, rows in by_family.items():
+        series.append(_line([row for row in rows if ":" in row.method], FAMILIES[name], name))
+        # Adaptive probes do not belong on the line from few probes to many.
+        alone = [row for row in rows if ":" not in row.method]
         series += [_line([row], STAR if row.method == DEFAULT.spec else FAMILIES[name], row.label) for row in alone]
-    return plot(series, x, y, title=f"KL against latency at temperature {heat:g}", text=_pareto_text(audit, heat))
+    title, text = f"KL against latency at temperature {temperature:g}", _pareto_text(audit, temperature)
+    return plot(series, x, y, title=title, text=text)
 
 
 def _line(rows: Sequence[Row], style: int, label: str) -> Series:
@@ -153,11 +162,11 @@ def _line(rows: Sequence[Row], style: int, label: str) -> Series:
     )
 
 
-def _pareto_text(audit: Audit, heat: float | None = None) -> str:
-    rows = audit.rows if heat is None else audit.at(heat)
+def _pareto_text(audit: Audit, temperature: float | None = None) -> str:
+    rows = audit.rows if temperature is None else audit.at(temperature)
     return "; ".join(
         f"{row.label}"
-        + (f" at t = {row.temperature:g}" if heat is None else "")
+        + (f" at t = {row.temperature:g}" if temperature is None else "")
         + f": KL {short(row.kl.value)} in {row.microseconds.value:,.0f} microseconds"
         for row in rows
     )
@@ -171,15 +180,16 @@ def _panels(figures: Iterable[tuple[str, str]]) -> str:
 def _ratios(audit: Audit) -> Iterable[str]:
     """Figures 1 and 2 of the paper."""
     shown, sizes = audit.figures, np.asarray(audit.sizes, float)
-    held = np.flatnonzero(sizes > 0)
-    chosen = held if len(held) <= DOTS else np.sort(np.random.default_rng(0).choice(held, DOTS, replace=False))
+    filled = np.flatnonzero(sizes > 0)
+    chosen = filled if len(filled) <= DOTS else np.sort(np.random.default_rng(0).choice(filled, DOTS, replace=False))
     everything = np.concatenate([ratio[chosen] for ratio in shown.ratios.values()])
-    y = Axis.around("law / softmax", np.clip(everything, 1e-3, 1e3), log=True)
+    y = Axis.around("method / softmax", np.clip(everything, 1e-3, 1e3), log=True)
     yield f"<h2>Where the error comes from, at temperature {shown.temperature:g}</h2>"
     yield (
-        "<p>Each dot is a cluster: how often the law goes there over how often the softmax does, both averaged over "
-        "the queries. On the dashed line there is no bias. Laws that ignore sizes visit large clusters too seldom; "
-        "laws that ignore the spread of scores inside a cluster do so with varied ones.</p>"
+        "<p>Each dot is a cluster: the probability that the method draws from it, divided by its probability under "
+        "the softmax, both averaged over the queries. Dots on the dashed line have no bias. A method that ignores "
+        "cluster sizes (2ls) draws too seldom from large clusters. A method that ignores how much scores vary inside "
+        "a cluster (2ls, s-2ls) draws too seldom from clusters where they vary most.</p>"
     )
     for name, values in (("items in the cluster", sizes), ("variance of the scores in the cluster", shown.variances)):
         positive = values[chosen][values[chosen] > 0]
@@ -196,7 +206,7 @@ def _ratios(audit: Audit) -> Iterable[str]:
 
 def _bias(ratio: Doubles, things: str) -> str:
     low, high = np.quantile(ratio, [0.05, 0.95])
-    return f"nine {things} in ten between {low:.3g} and {high:.3g}"
+    return f"90 % of the {things} between {low:.3g} and {high:.3g}"
 
 
 def _ratio_panel(label: str, values: Doubles, ratio: Doubles, x: Axis, y: Axis) -> str:
@@ -207,17 +217,17 @@ def _ratio_panel(label: str, values: Doubles, ratio: Doubles, x: Axis, y: Axis) 
 
 
 def _items(audit: Audit) -> Iterable[str]:
-    """Figure 3 of the paper, seen closer: its two probabilities as a ratio, as they span many powers of ten."""
+    """Figure 3 of the paper, with a ratio instead of two probabilities, which span many powers of ten."""
     shown = audit.figures
     yield f"<h2>One query, item by item, at temperature {shown.temperature:g}</h2>"
     yield (
-        "<p>Each dot is an item: its probability under the law over that under the softmax, against the latter, for "
-        "one of the queries. On the dashed line the law is right. A band is a law that prefers items for the cluster "
-        "they are in.</p>"
+        "<p>Each dot is an item, for one of the queries: its probability under the method, divided by its "
+        "probability under the softmax. Dots on the dashed line are exact. A wide band means that the method "
+        "favours some items only because of the cluster they are in.</p>"
     )
-    ratios = {label: np.exp(np.clip(found - shown.softmax, -50, 50)) for label, found in shown.log_prob.items()}
+    ratios = {label: np.exp(np.clip(logs - shown.softmax, -50, 50)) for label, logs in shown.log_prob.items()}
     x = Axis.around("log-probability under the softmax", shown.softmax)
-    y = Axis.around("law / softmax", np.clip(np.concatenate(list(ratios.values())), 1e-3, 1e3), log=True)
+    y = Axis.around("method / softmax", np.clip(np.concatenate(list(ratios.values())), 1e-3, 1e3), log=True)
     yield _panels(
         (f"<b>{escape(label)}</b>: {_bias(ratio, 'items')}", _item_panel(label, shown.softmax, ratio, x, y))
         for label, ratio in ratios.items()
@@ -226,26 +236,26 @@ def _items(audit: Audit) -> Iterable[str]:
 
 def _item_panel(label: str, softmax: Doubles, ratio: Doubles, x: Axis, y: Axis) -> str:
     dots = Series(label, softmax, ratio, _style(label), small=True)
-    title = f"Probability of items under {label} over that under the softmax"
+    title = f"Probability of items under {label}, divided by that under the softmax"
     return plot([dots], x, y, title=title, text=_bias(ratio, "items"), rule=1.0)
 
 
 def _style(label: str) -> int:
-    return STAR if label == DEFAULT.label else FAMILIES[label.partition(",")[0]]
+    return STAR if label == DEFAULT_LABEL else FAMILIES[label.partition(",")[0]]
 
 
 def _sizes(audit: Audit) -> Iterable[str]:
     """Figure 4 of the paper."""
     sizes = np.asarray(audit.sizes, float)
-    held = sizes[sizes > 0]
-    low, middle, high = (float(value) for value in (held.min(), np.median(held), held.max()))
-    text = f"from {low:,.0f} to {high:,.0f} items, half of them below {middle:,.0f}"
+    filled = sizes[sizes > 0]
+    low, middle, high = (float(value) for value in (filled.min(), np.median(filled), filled.max()))
+    text = f"{len(filled):,} clusters of {low:,.0f} to {high:,.0f} items; the median is {middle:,.0f}"
     log = high > 20 * low
     axis = (
         Axis("items in the cluster", low / 1.05, high * 1.05, log) if high > low else Axis("items", low - 1, high + 1)
     )
-    yield f"<h2>How large the clusters are</h2><p>{len(held):,} clusters {text}.</p>"
-    yield _panels([("", histogram(held, axis, bins=40, title="Sizes of the clusters", text=text))])
+    yield f"<h2>Cluster sizes</h2><p>{text}.</p>"
+    yield _panels([("", histogram(filled, axis, bins=40, title="Sizes of the clusters", text=text))])
 
 
 HEADS = (
@@ -264,14 +274,14 @@ HEADS = (
 
 
 def _tables(audit: Audit) -> Iterable[str]:
-    yield "<h2>All figures</h2>"
-    note = "Means over the queries, latencies medians; below each its 95 % interval. Bold: recommended."
+    yield "<h2>All measurements</h2>"
+    note = "Means over the queries (latencies: medians), each with its 95 % interval below. Bold: recommended."
     yield f'<p class="soft">{note}</p>'
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in HEADS)
-    for heat in audit.temperatures:
-        body = "".join(_table_row(row, row.method == audit.recommended) for row in audit.at(heat))
+    for temperature in audit.temperatures:
+        body = "".join(_table_row(row, row.method == audit.recommended) for row in audit.at(temperature))
         yield (
-            f'<div class="scroll"><table><caption>Temperature {heat:g}</caption><thead><tr>{head}</tr></thead>'
+            f'<div class="scroll"><table><caption>Temperature {temperature:g}</caption><thead><tr>{head}</tr></thead>'
             f"<tbody>{body}</tbody></table></div>"
         )
 
@@ -299,46 +309,55 @@ def _cell(measured: Measured) -> str:
     return f"{short(measured.value)}<small>{short(measured.low)} – {short(measured.high)}</small>"
 
 
+GLOSSARY = {
+    "law": "The probability distribution that a method draws from. Inside a cluster, every method but top-k draws "
+    "from the exact softmax.",
+    "KL(law ‖ softmax)": "Kullback-Leibler divergence: the mean of log(law / softmax) over draws from the method, in "
+    "nats. 0 means exact.",
+    "KL(softmax ‖ law)": "The other direction. Infinite for a method that can never draw some items, such as top-k.",
+    "TV": "Total variation: the largest error in the probability of any event. 0.03 means that no event is more than "
+    "3 percentage points off.",
+    "stated TV": "The error that the method itself reports with every draw (draws.error). Trust it where it is close "
+    "to TV.",
+    "ratio spread": "Standard deviation of law / softmax over draws from the softmax: the spread of importance "
+    "weights.",
+    "log Z error": "Mean absolute error of the estimated log partition function, in nats.",
+    "published": "The method as in its paper: it chooses a cluster before it scores any item (probes=0). For sd-2ls "
+    'this needs full covariances (dispersion="full"); an index that keeps less names its rank instead.',
+    "probes": "Clusters that are scanned before a draw. Adaptive: scan until the stated error is within the "
+    "tolerance or the budget is spent.",
+    "memory": "Bytes of the index that a draw may read.",
+}
+
+
 def _reading() -> Iterable[str]:
-    yield "<h2>How to read it</h2><dl>"
-    for term, meaning in (
-        (
-            "law",
-            "What a method draws from. Inside a cluster all but top-k are the softmax of its items.",
-        ),
-        (
-            "KL(law ‖ softmax)",
-            "The mean of log(law / softmax) over draws from the law, in nats.",
-        ),
-        ("KL(softmax ‖ law)", "The other direction; infinite for a law that never draws some items, as top-k."),
-        (
-            "TV",
-            "Total variation: the most by which the probability of any event is off. 0.03: three draws in a hundred.",
-        ),
-        ("stated TV", "What the method itself says of its error with every draw; compare it with TV."),
-        (
-            "ratio spread",
-            "Standard deviation of law / softmax over draws from the softmax: the spread of importance weights.",
-        ),
-        ("log Z error", "Distance of the estimated log partition function from the true one, in nats."),
-        ("published", "The law as its paper has it: a cluster is chosen before any item is looked at (probes=0)."),
-        (
-            "probes",
-            "Clusters that are scanned before a draw; adaptive: until the stated error is within the tolerance.",
-        ),
-        ("memory", "Bytes of the index that a draw may read."),
-    ):
+    yield "<h2>How to read this report</h2><dl>"
+    for term, meaning in GLOSSARY.items():
         yield f"<dt>{escape(term)}</dt><dd>{escape(meaning)}</dd>"
     yield "</dl>"
 
 
+PARAMETERS = {
+    "softindex": "built with softindex",
+    "dim": "dimensions",
+    "ids": "kind of ids",
+    "codes": "eight-bit codes",
+    "queries_are": "source of the queries",
+    "audit_seed": "seed of the audit",
+    "logits_rounded_by": "largest float32 error of a logit",
+}
+"""Parameters whose names need more words."""
+
+
 def _parameters(audit: Audit) -> Iterable[str]:
     rows = "".join(
-        f"<dt>{escape(name.replace('_', ' '))}</dt><dd>{escape(_plain(value))}</dd>"
+        f"<dt>{escape(PARAMETERS.get(name, name.replace('_', ' ')))}</dt><dd>{escape(_plain(value))}</dd>"
         for name, value in audit.parameters.items()
     )
     yield f'<h2>Parameters</h2><dl class="facts">{rows}</dl>'
 
 
 def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return ", ".join(str(part) for part in value) if isinstance(value, list) else str(value)

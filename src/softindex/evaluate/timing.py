@@ -1,4 +1,4 @@
-"""Seconds of things that take turns, so that a busy machine slows all of them alike."""
+"""Time functions in turns, so that a busy machine slows all of them equally."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from softindex.blocks import blocks
 from softindex.records import Doubles
 
 __all__ = ["take_turns"]
@@ -22,18 +23,18 @@ def take_turns(
     stretch: int = 20,
     report: Callable[[int, int], None] | None = None,
 ) -> dict[Name, Doubles]:
-    """Seconds (m,) of each function for each of the m arguments.
+    """Seconds (m,) that each function takes for each of the m arguments.
 
-    They take turns a stretch of arguments each, and not argument by argument: an index in service has its own means in
-    the cache, not what a scan of everything left there.
+    Each function runs on `stretch` arguments before the next one does.  Switching after every argument would measure
+    cold caches: an index in service keeps its cluster means in the cache, and a full scan in between would evict them.
     """
     seconds: dict[Name, list[float]] = {name: [] for name in functions}
-    for start in range(0, len(arguments), stretch):
+    for part in blocks(len(arguments), stretch):
         for name, function in functions.items():
-            for argument in arguments[start : start + stretch]:
+            for argument in arguments[part]:
                 begin = time.perf_counter()
                 function(argument)
                 seconds[name].append(time.perf_counter() - begin)
         if report is not None:
-            report(min(start + stretch, len(arguments)), len(arguments))
+            report(part.stop, len(arguments))
     return {name: np.array(values) for name, values in seconds.items()}

@@ -1,4 +1,4 @@
-"""Ways of cutting the items into clusters."""
+"""Divide the items into clusters, by k-means or by a binary tree."""
 
 from softindex.partition.kmeans import (
     ITERATIONS,

@@ -1,4 +1,4 @@
-"""Cut the items into clusters by k-means, so that a few thousand clusters can stand for millions of items."""
+"""Divide the items into clusters by k-means, so that a few thousand clusters summarise millions of items."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.blocks import blocks, rows_per_block
 from softindex.errors import InputError
 from softindex.records import Doubles, Floats, Integers, Partition, Report
 
@@ -30,24 +31,25 @@ __all__ = [
 ]
 
 
-# On real word vectors the clusters improve less after ten iterations than from one seed to the next.
+# On real word vectors, more than ten iterations improve the clusters less than another seed does.
 ITERATIONS = 10
-# As many as faiss takes by default; fewer made visibly worse clusters.
+# The default of faiss; fewer made visibly worse clusters.
 POINTS_PER_CENTROID = 256
-# The fewest items of a cluster that a probe samples (native/probe.cpp): smaller clusters are always taken whole.
+# The fewest items of a cluster that a probe samples (native/index/probe.cpp); smaller ones are always scanned fully.
 SHORTEST_STRETCH = 64
-# Fewer rows make faiss leave matrix products for a loop three times slower; more only cost memory.
+# With fewer rows faiss uses a loop that is three times slower than its matrix products; more rows only cost memory.
 BLOCK_ROWS = 4096
 BLOCK_ELEMENTS = 1 << 22
-# Every round splits each cluster that can be split, so this many rounds fill 2^32 clusters or there is nothing to split.
+BLOCK_CLUSTERS = 64
+# Each round splits every cluster that can be split, so this many rounds fill 2^32 clusters or leave none to split.
 SPLIT_ROUNDS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Coordinates in which squared distances neither overflow float32 nor drown in a common offset.
+    """Coordinates in which squared distances neither overflow float32 nor lose precision to a common offset.
 
-    x becomes x * scale - centre; the scale is a power of two and costs no accuracy.
+    x becomes x * scale - centre.  The scale is a power of two and loses no accuracy.
     """
 
     scale: np.float32
@@ -56,7 +58,7 @@ class Frame:
     def __call__(self, rows: NDArray[Any]) -> Floats:
         """Rows (m, d) float32 or float16 in these coordinates, as a new (m, d) float32 array."""
         framed = np.array(rows, dtype=np.float32, order="C", subok=False)
-        # An item far longer than all that were sampled may overflow here; the search then leaves it to any cluster.
+        # An item far longer than all sampled ones can overflow here; it then goes to an arbitrary cluster.
         with np.errstate(all="ignore"):
             framed *= self.scale
             framed -= self.centre
@@ -75,12 +77,12 @@ def partition(
     """Assign every item to one of `clusters` clusters by k-means.
 
     vectors (n, d) float32 or float16, finite, an array or a memmap that is only read in blocks.  Centroids are
-    trained on at most 256 random items a cluster; every item then goes to its nearest centroid (in float32; the lower
-    index where distances are equal), except that clusters left empty take over the far part of a large cluster.  Clusters
-    stay empty only where the items have fewer distinct vectors than there are clusters.
+    trained on at most 256 random items per cluster.  Every item then goes to its nearest centroid (in float32; the
+    lower index where distances are equal), and clusters left empty take over the far items of a large cluster.
+    Clusters stay empty only where the items have fewer distinct vectors than there are clusters.
 
-    The same seed gives the same partition whatever the number of threads: each block of rows is worked on by one
-    thread.  `report(stage, done, total)` is called after each training iteration and each block of items.
+    The same seed gives the same partition for any number of threads, because one thread computes each block of rows.
+    `report(stage, done, total)` is called after each training iteration and each block of items.
     """
     n = len(vectors)
     check_clusters(clusters, n)
@@ -89,47 +91,48 @@ def partition(
     if clusters == 1:
         return Partition(np.zeros(n, dtype=np.int32), clusters)
     random = np.random.default_rng(seed)
-    tell = report or silent
-    # The number of OpenMP threads belongs to the thread that sets it: set in our workers, it changes nobody else's.
-    # One each, and the blocks shared out among workers: OpenMP's own threads spin while they wait for each other, and
-    # on a busy machine that makes two of them slower than one.
+    progress = report or silent
+    # The number of OpenMP threads belongs to the thread that sets it, so setting it in our workers affects no one else.
+    # Each worker uses one, and takes blocks in turn: OpenMP's own threads spin while they wait for each other, which on
+    # a busy machine makes two of them slower than one.
     with ThreadPoolExecutor(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
         frame, sample = _sample(vectors, clusters, random)
-        centroids = train(sample, clusters, random, pool, iterations=iterations, report=tell)
+        centroids = train(sample, clusters, random, pool, iterations=iterations, report=progress)
         del sample
         assignment = np.empty(n, dtype=np.int32)
         for done in assign(vectors, centroids, pool, frame=frame, labels=assignment):
-            tell("assigning", done, n)
+            progress("assigning", done, n)
     _fill_empty_clusters(vectors, assignment, clusters, frame)
     return Partition(assignment, clusters)
 
 
 def check_clusters(clusters: int, n: int) -> None:
-    """InputError unless n items can be cut into so many clusters."""
+    """Raise InputError unless n items can form this many clusters."""
     if clusters < 1:
-        raise InputError(f"{clusters} clusters were asked for; ask for at least 1.")
+        raise InputError(f"clusters is {clusters}; expected at least 1.")
     if clusters > n:
-        raise InputError(f"{clusters} clusters were asked of {n} items; ask for at most {n}.")
+        raise InputError(f"clusters is {clusters}, but there are only {n} items; pass at most {n}.")
 
 
 def order_by_cluster(partition: Partition) -> tuple[Integers, Integers]:
-    """The items cluster by cluster, those of one cluster in their input order.
+    """The items in cluster order; items of the same cluster stay in their input order.
 
     Returns order (n,) int64 and offsets (clusters + 1,) int64: cluster c holds items order[offsets[c]:offsets[c + 1]].
     """
     sizes = np.bincount(partition.assignment, minlength=partition.clusters)
     offsets = np.zeros(partition.clusters + 1, dtype=np.int64)
     np.cumsum(sizes, out=offsets[1:])
-    # NumPy sorts 16-bit keys by radix, 20 million of them in half the time that 32-bit keys take.
+    # NumPy sorts 16-bit keys by radix: 20 million of them take half as long as 32-bit keys.
     narrow = partition.clusters <= 1 << 16
     keys = partition.assignment.astype(np.uint16) if narrow else partition.assignment
     return np.argsort(keys, kind="stable").astype(np.int64, copy=False), offsets
 
 
 def shuffle_clusters(order: Integers, offsets: Integers, *, seed: int) -> None:
-    """Put the items of each cluster into random order, in place, so that any stretch of a cluster is a fair sample of it.
+    """Shuffle the items of each cluster, in place, so that any contiguous part of a cluster is a fair sample of it.
 
-    Catalogues come sorted by popularity or date, and neighbours are alike.  Clusters that a sample takes whole stay.
+    Input is often sorted, by popularity or date, so neighbours are similar.  Clusters that are always scanned fully are
+    not shuffled.
     """
     random = np.random.default_rng(seed)
     for cluster in np.flatnonzero(np.diff(offsets) > SHORTEST_STRETCH).tolist():
@@ -137,9 +140,9 @@ def shuffle_clusters(order: Integers, offsets: Integers, *, seed: int) -> None:
 
 
 def inverse_order(order: Integers) -> NDArray[Any]:
-    """Where each item goes: positions (n,) with positions[order[p]] = p.
+    """The position of each item: positions (n,) with positions[order[p]] = p.
 
-    int32 below two thousand million items, which is half the memory; int64 from there on.
+    int32 below 2^31 items, to halve the memory; int64 from there on.
     """
     positions = np.empty(len(order), np.int32 if len(order) < 2**31 else np.int64)
     positions[order] = np.arange(len(order), dtype=positions.dtype)
@@ -154,7 +157,7 @@ def _sample(vectors: NDArray[Any], clusters: int, random: np.random.Generator) -
     """Random training items in a frame fitted to them, (s, d) float32."""
     n = len(vectors)
     size = min(n, clusters * POINTS_PER_CENTROID)
-    # In ascending order a memmap is read from front to back.
+    # In ascending order, so that a memmap is read from front to back.
     rows = np.sort(random.choice(n, size, replace=False, shuffle=False)) if size < n else slice(None)
     return fit_frame(vectors[rows])
 
@@ -183,8 +186,8 @@ def train(
 ) -> Floats:
     """Lloyd's iterations from random items, or from `start`; returns centroids (clusters, d) float32.
 
-    A centroid that lost its items moves onto an item drawn in proportion to its squared distance, as k-means++ does.
-    weights (m,), positive: how much each item counts.
+    A centroid that lost its items moves to an item drawn in proportion to its squared distance, as in k-means++.
+    weights (m,), positive, say how much each item counts.
     """
     if start is None:
         chances = None if weights is None else weights / weights.sum()
@@ -222,23 +225,23 @@ def assign(
 ) -> Iterator[int]:
     """Write the nearest centroid of each item into `labels`, block by block; yields how many items are done.
 
-    vectors are framed already where no frame is given; `squares` receives the squared distances.
+    Without a frame, the vectors must be framed already.  `squares` receives the squared distances.
     """
     n, d = vectors.shape
     index = faiss.IndexFlatL2(d)
     index.add(centroids)
-    step = min(BLOCK_ROWS, max(256, BLOCK_ELEMENTS // d))
+    step = min(BLOCK_ROWS, rows_per_block(BLOCK_ELEMENTS, d, least=256))
 
-    def work(start: int) -> int:
-        rows = vectors[start : start + step]
+    def work(part: slice) -> int:
+        rows = vectors[part]
         distances, nearest = index.search(frame(rows) if frame else rows, 1)
         # An item 1e19 times longer than all sampled ones overflows and has no nearest centroid; any cluster will do.
-        labels[start : start + step] = np.maximum(nearest[:, 0], 0)
+        labels[part] = np.maximum(nearest[:, 0], 0)
         if squares is not None:
-            squares[start : start + step] = distances[:, 0]
-        return int(min(start + step, n))
+            squares[part] = distances[:, 0]
+        return int(part.stop)
 
-    yield from pool.map(work, range(0, n, step))
+    yield from pool.map(work, blocks(n, step))
 
 
 def _update(
@@ -247,8 +250,8 @@ def _update(
     """Move each centroid to the mean of its items; returns the clusters (e,) int64 that have none."""
     rows, offsets = order_by_cluster(Partition(labels, len(centroids)))
 
-    def work(clusters: range) -> None:
-        for cluster in clusters:
+    def work(part: slice) -> None:
+        for cluster in range(part.start, part.stop):
             members = rows[offsets[cluster] : offsets[cluster + 1]]
             if members.size:
                 rows_of_cluster = sample.take(members, axis=0)
@@ -258,39 +261,37 @@ def _update(
                     else np.average(rows_of_cluster, axis=0, weights=weights[members])
                 )
 
-    step = 64
-    starts = range(0, len(centroids), step)
-    for _ in pool.map(work, [range(start, min(start + step, len(centroids))) for start in starts]):
+    for _ in pool.map(work, blocks(len(centroids), BLOCK_CLUSTERS)):
         pass
     return np.flatnonzero(np.diff(offsets) == 0)
 
 
 def _fill_empty_clusters(vectors: NDArray[Any], assignment: NDArray[np.int32], clusters: int, frame: Frame) -> None:
-    """Give each empty cluster the far part of one of the largest clusters, in place, as long as any can be split."""
-    whole = np.zeros(clusters, dtype=bool)
+    """Give each empty cluster the far items of one of the largest clusters, in place, while any can be split."""
+    indivisible = np.zeros(clusters, dtype=bool)
     for _ in range(SPLIT_ROUNDS):
         rows, offsets = order_by_cluster(Partition(assignment, clusters))
         sizes = np.diff(offsets)
         empty = np.flatnonzero(sizes == 0)
-        candidates = np.flatnonzero((sizes > 1) & ~whole)
+        candidates = np.flatnonzero((sizes > 1) & ~indivisible)
         if not empty.size or not candidates.size:
             return
         donors = candidates[np.argsort(-sizes[candidates], kind="stable")][: empty.size]
         for donor, cluster in zip(donors, empty, strict=False):
-            far = _far_part(vectors, rows[offsets[donor] : offsets[donor + 1]], frame)
+            far = _far_items(vectors, rows[offsets[donor] : offsets[donor + 1]], frame)
             assignment[far] = cluster
-            whole[donor] = not far.size
+            indivisible[donor] = not far.size
 
 
-def _far_part(vectors: NDArray[Any], members: Integers, frame: Frame) -> Integers:
+def _far_items(vectors: NDArray[Any], members: Integers, frame: Frame) -> Integers:
     """The members nearer to the farthest member than to the mean; none where all members are equal."""
-    step = max(256, BLOCK_ELEMENTS // vectors.shape[1])
-    blocks = [members[start : start + step] for start in range(0, len(members), step)]
-    mean = sum(frame(vectors[block]).sum(axis=0, dtype=np.float64) for block in blocks) / len(members)
-    squares = np.concatenate([_squares(frame(vectors[block]), mean) for block in blocks])
+    step = rows_per_block(BLOCK_ELEMENTS, vectors.shape[1], least=256)
+    parts = [members[part] for part in blocks(len(members), step)]
+    mean = sum(frame(vectors[part]).sum(axis=0, dtype=np.float64) for part in parts) / len(members)
+    squares = np.concatenate([_squares(frame(vectors[part]), mean) for part in parts])
     far = frame(vectors[members[np.argmax(squares), None]])[0]
-    nearer = np.concatenate([_squares(frame(vectors[block]), far) for block in blocks]) < squares
-    # Rounding of the mean can send equal members all to one side; that is no split.
+    nearer = np.concatenate([_squares(frame(vectors[part]), far) for part in parts]) < squares
+    # Rounding of the mean can send all of several equal members to one side; that is not a split.
     return members[nearer] if not nearer.all() else members[:0]
 
 

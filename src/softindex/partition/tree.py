@@ -1,4 +1,4 @@
-"""Cut the items in two by 2-means, and the parts again, so that a walk down the tree replaces a scan of all means."""
+"""Divide the items by repeated 2-means, so that a walk down a tree replaces a scan of all cluster means."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.blocks import blocks
 from softindex.partition.kmeans import ITERATIONS, Frame, assign, check_clusters, fit_frame, silent, train
 from softindex.records import Branches, Floats, Integers, Partition, Report
 
 __all__ = ["LEAF_ITEMS", "grow"]
 
 LEAF_ITEMS = 1024
-"""Leaves of this size are cut no further, unless a number of clusters is asked for."""
+"""Leaves up to this size are not split, unless a number of clusters is given."""
 TRAINING_ITEMS = 1 << 13
-"""Two means settle on far fewer items than a large node has."""
+"""Training items per node: two means need far fewer items than a large node has."""
 SHARED_ITEMS = 1 << 16
-"""A node of more items is shared out among the threads block by block; smaller ones are shared out whole."""
+"""Larger nodes are split by all threads together, in blocks; smaller ones by one thread each."""
 
 
 class _ThisThread(Executor):
-    """Does at once what it is given: a small node is one thread's work."""
+    """An executor that runs everything in the calling thread."""
 
     def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], **_: Any) -> Iterator[Any]:
-        """As the built-in."""
+        """The built-in map."""
         return map(fn, *iterables)
 
 
 @dataclass(slots=True)
 class _Growing:
-    """The tree so far.  Node i holds the items order[begins[i]:ends[i]]; children[i] is None where it is a leaf."""
+    """The tree so far.  Node i holds the items order[begins[i]:ends[i]]; children[i] is None for a leaf."""
 
     order: Integers
     begins: list[int] = field(default_factory=lambda: [0])
@@ -60,31 +61,31 @@ class _Growing:
 def grow(
     vectors: NDArray[Any], clusters: int | None, *, seed: int, threads: int, report: Report | None = None
 ) -> tuple[Partition, Branches]:
-    """Cut the items in two by 2-means, again and again; the leaves of the tree are the clusters of the partition.
+    """Split the items by repeated 2-means; the leaves of the tree are the clusters of the partition.
 
-    vectors (n, d) float32 or float16, finite, an array or a memmap.  clusters None: until no leaf holds more than 1024
-    items.  Otherwise the largest leaf is cut (the first of equals) until there are so many.  Items that 2-means cannot
-    tell apart are cut in half.  No cluster is empty.
+    vectors (n, d) float32 or float16, finite, an array or a memmap.  With clusters None, split until no leaf holds more
+    than 1024 items.  Otherwise split the largest leaf (the first of equals) until there are that many.  Items that
+    2-means cannot separate are split in half.  No cluster is empty.
 
-    The same seed gives the same tree whatever the number of threads: what is random in the cut of a node depends on
-    the seed and the node's place alone.
+    The same seed gives the same tree for any number of threads: the random numbers for a node depend only on the seed
+    and the position of the node.
     """
     n = len(vectors)
     if clusters is not None:
         check_clusters(clusters, n)
     growing = _Growing(np.arange(n), ends=[n])
-    # One OpenMP thread in each of our workers, for the reasons given in k-means.
+    # One OpenMP thread per worker, for the reason given in kmeans.py.
     with ThreadPoolExecutor(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
         _grow(growing, vectors, clusters, seed, pool, report or silent)
     return _finish(growing)
 
 
 def _grow(
-    growing: _Growing, vectors: NDArray[Any], clusters: int | None, seed: int, pool: ThreadPoolExecutor, tell: Report
+    growing: _Growing, vectors: NDArray[Any], clusters: int | None, seed: int, pool: ThreadPoolExecutor, report: Report
 ) -> None:
     n, count = len(vectors), 1
     smallest = LEAF_ITEMS if clusters is None else 1
-    waiting: list[tuple[int, int, int]] = []  # leaves that may be cut: largest first, then in the order of their items
+    waiting: list[tuple[int, int, int]] = []  # leaves to split: largest first, then in item order
 
     def sides(node: int, executor: Executor) -> NDArray[np.bool_]:
         begin, end = growing.begins[node], growing.ends[node]
@@ -99,7 +100,7 @@ def _grow(
 
     settled = offer(0)
     while waiting and (clusters is None or count < clusters):
-        # Without a number of leaves to keep to, all that wait will be cut, in whatever order.
+        # Without a given number of clusters all of these are split, so their order does not matter.
         nodes = [heappop(waiting)[2] for _ in range(len(waiting) if clusters is None else 1)]
         small = [node for node in nodes if growing.ends[node] - growing.begins[node] <= SHARED_ITEMS]
         cuts = dict(zip(small, pool.map(lambda node: sides(node, _ThisThread()), small), strict=True))
@@ -107,7 +108,7 @@ def _grow(
             right = cuts[node] if node in cuts else sides(node, pool)
             settled += sum(offer(child) for child in growing.divide(node, right))
             count += 1
-        tell("splitting", *((settled, n) if clusters is None else (count, clusters)))
+        report("splitting", *((settled, n) if clusters is None else (count, clusters)))
 
 
 def _right_side(
@@ -117,7 +118,7 @@ def _right_side(
     labels = np.zeros(len(members), dtype=np.int32)
     if len(members) > 2:
         size = min(len(members), TRAINING_ITEMS)
-        # In ascending order a memmap is read from front to back.
+        # In ascending order, so that a memmap is read from front to back.
         chosen = np.sort(random.choice(len(members), size, replace=False, shuffle=False))
         frame, sample = fit_frame(vectors[members[chosen]])
         centroids = train(sample, 2, random, executor, iterations=ITERATIONS, report=silent)
@@ -135,12 +136,11 @@ def _assign_members(
     executor: Executor,
     labels: NDArray[np.int32],
 ) -> None:
-    def work(start: int) -> None:
-        part = slice(start, start + SHARED_ITEMS // 4)
+    def work(part: slice) -> None:
         for _ in assign(vectors[members[part]], centroids, _ThisThread(), frame=frame, labels=labels[part]):
             pass
 
-    for _ in executor.map(work, range(0, len(members), SHARED_ITEMS // 4)):
+    for _ in executor.map(work, blocks(len(members), SHARED_ITEMS // 4)):
         pass
 
 

@@ -1,4 +1,4 @@
-"""Turn a file of any supported format into an array, so that nothing else knows about formats."""
+"""Read a file of any supported format into an array, so that no other module knows about formats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMED: dict[str, Callable[[Request], Loaded]] = {
     ".hdf5": read_hdf5,
     ".h5": read_hdf5,
 }
-"""Formats that hold several arrays, of which `path::name` picks one."""
+"""Formats with several arrays; `path::name` picks one."""
 
 SINGLE: dict[str, Callable[[Request], Loaded]] = {
     ".npy": read_npy,
@@ -34,7 +34,7 @@ SINGLE: dict[str, Callable[[Request], Loaded]] = {
     ".txt.gz": read_text,
     ".vec.gz": read_text,
 }
-"""Formats that hold one array."""
+"""Formats with a single array."""
 
 
 def read_file(source: str, *, want_ids: bool, want_queries: bool = False) -> Loaded:
@@ -43,7 +43,7 @@ def read_file(source: str, *, want_ids: bool, want_queries: bool = False) -> Loa
     readers = NAMED | SINGLE
     suffix = next((suffix for suffix in readers if path.lower().endswith(suffix)), None)
     if suffix is None:
-        raise InputError(f"{path} is of no format softindex reads; expected one of {', '.join(readers)}.")
+        raise InputError(f"{path} has no format that softindex reads; expected one of {', '.join(readers)}.")
     if name is not None and suffix not in NAMED:
         raise InputError(f"a {suffix} file holds one array only; pass '{path}' without '::{name}'.")
     if not os.path.isfile(path):
@@ -52,14 +52,14 @@ def read_file(source: str, *, want_ids: bool, want_queries: bool = False) -> Loa
         return readers[suffix](Request(path, name, want_ids, want_queries))
     except SoftindexError:
         raise
-    # The libraries underneath raise whatever they like about a damaged file; the caller catches one type.
+    # The underlying libraries raise many types for a damaged file; the caller should need to catch only one.
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise InputError(f"{path} could not be read as {suffix} ({reason}); write the file again.") from error
 
 
 def _split(source: str) -> tuple[str, str | None]:
-    """Split `path::name`; a file that really has `::` in its name is taken as a path."""
+    """Split `path::name`; if a file with this exact name exists, `::` is part of its name."""
     if "::" not in source or os.path.isfile(source):
         return source, None
     path, _, name = source.partition("::")

@@ -1,4 +1,4 @@
-"""Read NumPy's own files: .npy stays on disk as a memmap, .npz gives the one array that is meant."""
+"""Read NumPy's files: .npy stays on disk as a memmap; one array of an .npz is loaded."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from softindex.readers.tables import Entry, Loaded, Request, choose
 
 
 class Header(NamedTuple):
-    """Shape and dtype of one member of an .npz file, known before its data is read."""
+    """Shape and dtype of one member of an .npz file, read before its data."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
     def entry(self) -> Entry:
-        """Describe the member; object arrays are pickles and never count as floats."""
+        """Describe the member for an error message; an object array is a pickle and never a float matrix."""
         return Entry(f"{self.shape} {self.dtype}", len(self.shape) == 2 and self.dtype.kind == "f")
 
 
 def read_npy(request: Request) -> Loaded:
-    """Map an .npy file.  Returns vectors of the stored shape and dtype, read from disk on use."""
+    """Map an .npy file; its vectors keep their shape and dtype and are read from disk when used."""
     return Loaded(npy_format.open_memmap(request.path, mode="r"))
 
 
@@ -51,7 +51,7 @@ def read_npz(request: Request) -> Loaded:
 def _read_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Header:
     with archive.open(info) as member:
         version = npy_format.read_magic(member)
-        # Version 3 differs only in allowing any character in field names, which no plain array has.
+        # Version 3 only adds characters in field names, which a plain array does not have.
         read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
         shape, _, dtype = read(member)
     return Header(shape, dtype)
@@ -63,7 +63,7 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, header: Header
             f"{info.filename} in {archive.filename} is a pickled object array, which could run code when "
             "loaded; save it with a plain dtype such as int64 or 'U'."
         )
-    # Checked first, because NumPy allocates what the header claims before it reads a byte.
+    # Checked first, because NumPy allocates what the header claims before it reads any data.
     if math.prod(header.shape) * header.dtype.itemsize > info.file_size:
         raise InputError(f"{info.filename} in {archive.filename} is cut off; write the file again.")
     with archive.open(info) as member:

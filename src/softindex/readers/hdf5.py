@@ -1,4 +1,4 @@
-"""Read HDF5 files, ann-benchmarks data sets above all, block by block into one array."""
+"""Read HDF5 files, ann-benchmarks data sets in particular, in blocks into one array."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from softindex.arguments import check_matrix_shape
+from softindex.blocks import blocks, rows_per_block
 from softindex.errors import InputError
 from softindex.readers.tables import (
     BLOCK_VALUES,
@@ -19,9 +20,9 @@ from softindex.readers.tables import (
 
 
 def read_hdf5(request: Request) -> Loaded:
-    """Read one float dataset (n, d), and when wanted the dataset "ids" and the queries of an ann-benchmarks file.
+    """Read one float dataset (n, d), and on request the dataset "ids" and the queries of an ann-benchmarks file.
 
-    Returns vectors float16 where the file has float16, float32 otherwise (float64 is rounded).
+    float16 stays float16; everything else becomes float32 (float64 is rounded).
     """
     h5py = need("h5py", request.path)
     with h5py.File(request.path, "r") as file:
@@ -36,21 +37,21 @@ def read_hdf5(request: Request) -> Loaded:
             name: Entry(f"{item.shape} {item.dtype}", item.ndim == 2 and item.dtype.kind == "f")
             for name, item in datasets.items()
         }
-        asked = None if request.name is None else request.name.strip("/")
-        name = choose(request.path, entries, asked)
+        wanted = None if request.name is None else request.name.strip("/")
+        name = choose(request.path, entries, wanted)
         what = f"the vectors {name!r} in {request.path}"
         vectors = _read_blocks(datasets[name], what)
         ids = None
         if request.want_ids and name != "ids" and "ids" in datasets:
             stored = datasets["ids"]
-            # Strings come back as bytes unless asked for as text.
+            # h5py returns strings as bytes unless asstr decodes them.
             ids = stored[()] if h5py.check_string_dtype(stored.dtype) is None else stored.asstr()[()]
         queries = _read_queries(request, datasets, name) if request.want_queries else None
     return Loaded(vectors, ids, queries)
 
 
 def _read_queries(request: Request, datasets: dict[str, Any], name: str) -> np.ndarray[Any, Any] | None:
-    """The "test" beside a "train", as ann-benchmarks has it: (m, d) floats; None where there is no such pair."""
+    """The dataset "test" of an ann-benchmarks file, (m, d) floats; None where the file is not one."""
     test = datasets.get("test")
     if name != "train" or test is None or test.dtype.kind != "f" or (test.shape or ())[1:] != datasets[name].shape[1:]:
         return None
@@ -63,12 +64,11 @@ def _read_blocks(dataset: Any, what: str) -> np.ndarray[Any, Any]:
     # A dataset without a dataspace has no shape at all.
     check_matrix_shape(dataset.shape or (), what)
     rows, dimensions = dataset.shape
-    block_rows = max(1, BLOCK_VALUES // dimensions)
+    block_rows = rows_per_block(BLOCK_VALUES, dimensions)
     if dataset.chunks is not None:
-        # Whole chunks, or the one on each border would be decompressed twice.
+        # A multiple of the chunk size: a chunk across two blocks would be decompressed twice.
         block_rows = -(-block_rows // dataset.chunks[0]) * dataset.chunks[0]
     vectors = np.empty(dataset.shape, np.float16 if dataset.dtype.itemsize == 2 else np.float32)
-    for start in range(0, rows, block_rows):
-        block = np.s_[start : min(start + block_rows, rows)]
-        dataset.read_direct(vectors, block, block)
+    for part in blocks(rows, block_rows):
+        dataset.read_direct(vectors, part, part)
     return vectors

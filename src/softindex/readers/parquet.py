@@ -1,4 +1,4 @@
-"""Read Parquet tables: a column of lists, or one column per dimension, block by block."""
+"""Read Parquet tables in blocks: a column of lists, or one column per dimension."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ BATCH_ROWS = 8192
 ID_COLUMNS = ("id", "ids")
 
 Where = Callable[[int], str]
-"""Names a row of the file, given its place in the block."""
+"""Names a row of the file, given its number in the block."""
 
 
 def read_parquet(request: Request) -> Loaded:
-    """Read vectors (n, d) float32 (float64 is rounded) and the column "id" or "ids" when wanted."""
+    """Read vectors (n, d) float32 (float64 is rounded), and on request the column "id" or "ids"."""
     pyarrow = need("pyarrow", request.path)
     parquet = importlib.import_module("pyarrow.parquet")
     with parquet.ParquetFile(request.path) as table:
@@ -42,7 +42,7 @@ def read_parquet(request: Request) -> Loaded:
             if vectors is None:
                 check_matrix_shape((rows, block.shape[1]), f"the vectors in {request.path}")
                 vectors = np.empty((rows, block.shape[1]), np.float32)
-            # A float64 beyond float32 becomes inf here and is refused, with its row, by the check for NaN.
+            # A float64 beyond float32 becomes inf here; the check for NaN refuses it later and names its row.
             with np.errstate(over="ignore"):
                 vectors[filled : filled + len(block)] = block
             filled += len(block)
@@ -76,11 +76,11 @@ def _is_list(types: Any, kind: Any) -> bool:
 
 
 def _block(types: Any, parts: list[Any], dimensions: int | None, where: Where) -> NDArray[Any]:
-    """Return (rows, d) floats of any width; dimensions: what earlier rows had, None for the first block."""
+    """Return (rows, d) floats of any width; `dimensions` is that of earlier rows, None for the first block."""
     for part in parts:
         if part.null_count:
             row = int(np.flatnonzero(part.is_null().to_numpy(zero_copy_only=False))[0])
-            raise InputError(f"{where(row)} has no value in a vector column; drop or fill such rows.")
+            raise InputError(f"{where(row)} has no value in a vector column; drop or fill that row.")
     if not _is_list(types, parts[0].type):
         return np.stack([part.to_numpy(zero_copy_only=False) for part in parts], axis=1)
     lists = parts[0]
@@ -89,7 +89,7 @@ def _block(types: Any, parts: list[Any], dimensions: int | None, where: Where) -
     values = lists.flatten()
     if values.null_count:
         place = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
-        raise InputError(f"{where(place // width)} has a vector with a missing value; drop or fill such rows.")
+        raise InputError(f"{where(place // width)} has a vector with a missing value; drop or fill that row.")
     floats: NDArray[Any] = values.to_numpy(zero_copy_only=False)
     return floats.reshape(len(lists), width)
 
@@ -111,7 +111,7 @@ def _common_length(lists: Any, dimensions: int | None, where: Where) -> int:
 
 
 def _ids(types: Any, column: Any) -> Any:
-    """Return integers as an array; anything else as Python values, which the check of ids judges."""
+    """Return integers as an array, anything else as Python values, which are checked later."""
     if types.is_integer(column.type) and not column.null_count:
         return column.to_numpy(zero_copy_only=False)
     return column.to_pylist()

@@ -1,4 +1,4 @@
-"""Map tensors out of .safetensors files with a parser small enough to trust on any input."""
+"""Map tensors of .safetensors files, with a parser small enough to trust on any input."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softindex.arguments import check_matrix_shape
+from softindex.blocks import blocks, rows_per_block
 from softindex.errors import InputError
 from softindex.readers.tables import BLOCK_VALUES, Entry, Loaded, Request, choose
 
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000
-"""The limit the format itself sets; without one a damaged length could ask for all the memory."""
+"""The limit of the format itself; without it a damaged length could exhaust memory."""
 MAX_AXES = 32
 FLOATS = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "BF16": "<u2"}
 INTEGERS = {
@@ -34,7 +35,7 @@ DTYPES = FLOATS | INTEGERS
 
 
 class Tensor(NamedTuple):
-    """Where one tensor lies: `begin` and `size` in bytes, both inside the file."""
+    """The place of one tensor: `begin` and `size` in bytes, both inside the file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -43,7 +44,7 @@ class Tensor(NamedTuple):
 
 
 def read_safetensors(request: Request) -> Loaded:
-    """Map one matrix, float32 or float16 (BF16 becomes float32 in memory), and the integers "ids"."""
+    """Map one matrix, float32 or float16 (BF16 becomes float32 in memory), and on request the integers "ids"."""
     path = request.path
     with open(path, "rb") as file:
         tensors = _read_header(path, file)
@@ -67,22 +68,22 @@ def read_safetensors(request: Request) -> Loaded:
 
 
 def _read_header(path: str, file: BinaryIO) -> dict[str, Tensor]:
-    """Parse the length and the JSON that open the file; every tensor returned lies inside the file."""
+    """Parse the length and the JSON at the start of the file; every tensor returned lies inside the file."""
     file_bytes = os.fstat(file.fileno()).st_size
     header_bytes = int.from_bytes(file.read(LENGTH_BYTES), "little")
     data_begin = LENGTH_BYTES + header_bytes
     if data_begin > file_bytes or header_bytes > MAX_HEADER_BYTES:
         raise InputError(
             f"{path} has {file_bytes} bytes but states a header of {header_bytes}; "
-            "it is cut off or not .safetensors: fetch it again."
+            "it is cut off or not .safetensors: download it again."
         )
     try:
         header = json.loads(file.read(header_bytes).decode("utf-8"))
     # Brackets nested a thousand deep exhaust the parser's recursion.
     except (ValueError, RecursionError) as error:
-        raise InputError(f"the header of {path} is not JSON ({error}); fetch the file again.") from error
+        raise InputError(f"the header of {path} is not JSON ({error}); download the file again.") from error
     if not isinstance(header, dict):
-        raise InputError(f"the header of {path} is not a JSON object; fetch the file again.")
+        raise InputError(f"the header of {path} is not a JSON object; download the file again.")
     header.pop("__metadata__", None)
     return {name: _parse_tensor(path, name, entry, data_begin, file_bytes) for name, entry in header.items()}
 
@@ -102,14 +103,14 @@ def _parse_tensor(path: str, name: str, entry: Any, data_begin: int, file_bytes:
     )
     if not well_formed:
         raise InputError(
-            f"the header of {path} does not describe {name!r} by dtype, shape and data_offsets; fetch the file again."
+            f"the header of {path} does not give dtype, shape and data_offsets of {name!r}; download the file again."
         )
     begin, end = offsets
     if begin > end or data_begin + end > file_bytes:
-        raise InputError(f"{name!r} in {path} lies outside the file, which is cut off; fetch it again.")
+        raise InputError(f"{name!r} in {path} lies outside the file, which is cut off; download it again.")
     if dtype in DTYPES and math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize != end - begin:
         raise InputError(
-            f"{name!r} in {path} is {tuple(shape)} {dtype} but has {end - begin} bytes; fetch the file again."
+            f"{name!r} in {path} is {tuple(shape)} {dtype} but has {end - begin} bytes; download the file again."
         )
     return Tensor(dtype, tuple(shape), data_begin + begin, end - begin)
 
@@ -119,16 +120,14 @@ def _map(path: str, name: str, tensor: Tensor) -> NDArray[Any]:
         raise InputError(f"{name!r} in {path} is empty; expected one entry per item.")
     dtype = np.dtype(DTYPES[tensor.dtype])
     mapped: NDArray[Any] = np.memmap(path, dtype=dtype, mode="r", offset=tensor.begin, shape=tensor.shape)
-    # Writers pad the header so that tensors are aligned, but nothing makes them; kernels need it.
+    # Most writers pad the header to align tensors, but the format does not require it, and the kernels do.
     return mapped if mapped.flags.aligned else np.array(mapped)
 
 
 def _widen(words: NDArray[np.uint16]) -> NDArray[np.float32]:
-    """Turn bfloat16 bits (n, d) into float32: they are the upper half of it."""
+    """Convert bfloat16 bits (n, d) to float32, of which they are the upper half."""
     vectors = np.empty(words.shape, np.float32)
     bits = vectors.view(np.uint32)
-    block_rows = max(1, BLOCK_VALUES // words.shape[1])
-    for start in range(0, len(words), block_rows):
-        block = slice(start, start + block_rows)
-        np.left_shift(words[block], 16, out=bits[block], dtype=np.uint32)
+    for part in blocks(len(words), rows_per_block(BLOCK_VALUES, words.shape[1])):
+        np.left_shift(words[part], 16, out=bits[part], dtype=np.uint32)
     return vectors

@@ -1,4 +1,4 @@
-"""What the readers of every file format share: the request, the answer, and which array is meant."""
+"""Shared by the readers of all formats: the request, the result, and the choice of the array to read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLOCK_VALUES = 1 << 20
 """Values converted at a time: 4 MB of float32 stays near the cache and bounds the working memory."""
 
 PREFERRED_NAMES = ("vectors", "embeddings", "weight", "train")
-"""Names that settle which array holds the items; "train" is what ann-benchmarks files call it."""
+"""Names that identify the array of items; ann-benchmarks files call it "train"."""
 
 LISTED_NAMES = 20
 """An error lists at most this many arrays: a model checkpoint may hold thousands."""
@@ -23,8 +23,8 @@ LISTED_NAMES = 20
 class Request(NamedTuple):
     """One file to read.
 
-    name: the array or column after `::`; want_ids: False when the caller has ids; want_queries: True when queries that
-    come with the vectors are to be read too.
+    `name` is the array or column after `::`; `want_ids` is False when the caller has ids; `want_queries` is True to
+    read the queries of the file too.
     """
 
     path: str
@@ -34,7 +34,7 @@ class Request(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What a file holds: vectors of any dtype; ids as stored (not checked yet) or None; queries (m, d) or None."""
+    """The contents of a file: vectors of any dtype, ids as stored (not checked yet) or None, queries (m, d) or None."""
 
     vectors: NDArray[Any]
     ids: Any = None
@@ -42,14 +42,14 @@ class Loaded(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One array of a container, as an error message describes it; is_matrix: it is 2-D and holds floats."""
+    """One array of a file, as an error message describes it; `is_matrix` is True for a 2-D array of floats."""
 
     description: str
     is_matrix: bool
 
 
 def choose(path: str, entries: Mapping[str, Entry], name: str | None) -> str:
-    """Return the name of the array that holds the vectors: asked for, the only one, or a preferred name."""
+    """Return the name of the array with the vectors: the requested one, the only one, or a preferred name."""
     if name is not None:
         if name not in entries:
             raise InputError(f"{path} holds nothing named {name!r}; it holds {_listing(entries)}.")
@@ -62,7 +62,7 @@ def choose(path: str, entries: Mapping[str, Entry], name: str | None) -> str:
             return preferred
     found = f"{len(candidates)} float matrices" if candidates else "no float matrix"
     raise InputError(
-        f"{path} holds {found}, and softindex needs to know which array has one row per item; "
+        f"{path} holds {found}, so it is not clear which array has one row per item; "
         f"pass '{path}::name'. It holds {_listing(entries)}."
     )
 
@@ -75,7 +75,7 @@ def _listing(entries: Mapping[str, Entry]) -> str:
 
 
 def need(package: str, path: str) -> Any:
-    """Import an optional package, or say how to install it."""
+    """Import an optional package; MissingDependencyError says how to install it."""
     try:
         return importlib.import_module(package)
     except ImportError as error:

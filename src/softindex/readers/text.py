@@ -1,4 +1,4 @@
-"""Read word vectors as text, the way GloVe, word2vec and fastText publish them."""
+"""Read word vectors in text form, as published by GloVe, word2vec and fastText."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.blocks import rows_per_block
 from softindex.errors import InputError
 from softindex.readers.tables import BLOCK_VALUES, Loaded, Request
 
 LINE_END = b" \r\n"
-"""Only these end a line: words may hold other blanks, such as the no-break space."""
+"""Only these end a line: words may contain other blanks, such as the no-break space."""
 
 
 def read_text(request: Request) -> Loaded:
-    """Read lines `word v1 ... vd` after an optional line `n d`; vectors (n, d) float32, ids the words."""
+    """Read lines `word v1 ... vd` after an optional line `n d`: vectors (n, d) float32, with the words as ids."""
     path = request.path
     opener: Callable[[str], Any] = gzip.open if path.lower().endswith(".gz") else _open
     with opener(path) as file:
@@ -31,11 +32,11 @@ def read_text(request: Request) -> Loaded:
         words, vectors = _parse(path, lines, dimensions)
     if header and header[0] != len(words):
         raise InputError(
-            f"{path} states {header[0]} words in line 1 but holds {len(words)}; it may be cut off: fetch it again."
+            f"{path} states {header[0]} words in line 1 but holds {len(words)}; it may be cut off: download it again."
         )
     if words and all(map(_is_fraction, words)):
         raise InputError(
-            f"every line of {path} begins with a decimal number where a word belongs; if it holds bare numbers, "
+            f"every line of {path} begins with a decimal number where a word belongs; if it contains only numbers, "
             "save them with numpy.save and pass the .npy file."
         )
     return Loaded(vectors, words)
@@ -54,7 +55,7 @@ def _open(path: str) -> BinaryIO:
 
 
 def _header(line: bytes) -> tuple[int, int] | None:
-    """Return (n, d) when the first line is two whole numbers, as word2vec writes it."""
+    """Return (n, d) if the line consists of two integers, as word2vec writes it."""
     fields = line.split()
     if len(fields) == 2 and all(field.isdigit() and len(field) < 19 for field in fields):
         return int(fields[0]), int(fields[1])
@@ -64,15 +65,15 @@ def _header(line: bytes) -> tuple[int, int] | None:
 def _parse(path: str, lines: Iterable[tuple[int, bytes]], dimensions: int) -> tuple[list[str], NDArray[np.float32]]:
     words: list[str] = []
     vectors = np.empty((0, 0), np.float32)
-    # A number beyond float32 becomes inf here and is refused, with its row, by the check for NaN.
+    # A number beyond float32 becomes inf here; the check for NaN refuses it later and names its row.
     with np.errstate(over="ignore"):
         for number, line in lines:
             if not line.strip(LINE_END):
                 continue
             word, values = _parse_line(path, number, line, dimensions)
             if len(words) == len(vectors):
-                # Grown as lines come: the count in the first line may be wrong by any amount.
-                rows = max(2 * len(vectors), BLOCK_VALUES // dimensions, 1)
+                # Grow while reading: the count in the first line may be wrong by any amount.
+                rows = max(2 * len(vectors), rows_per_block(BLOCK_VALUES, dimensions))
                 vectors.resize((rows, dimensions), refcheck=False)
             vectors[len(words)] = values
             words.append(word)

@@ -1,4 +1,4 @@
-"""Saved directories: written atomically, mapped lazily, and refused when a byte is wrong."""
+"""Saved directories: written atomically, mapped lazily, and rejected when any byte is wrong."""
 
 from __future__ import annotations
 

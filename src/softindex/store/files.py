@@ -1,4 +1,4 @@
-"""Saved directories on disk: replaced as a whole, read as a whole, so no reader ever meets a half of one."""
+"""Save, load and verify a directory; a reader sees the old save or the new one, never a mixture."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ Progress = Callable[[int, int], None]
 
 
 def save(path: PathLike, stored: Stored, *, progress: Progress | None = None) -> None:
-    """Write `stored` to the directory `path`, in place of what was saved there before, all or nothing.
+    """Write `stored` to the directory `path` atomically, replacing an earlier save.
 
-    Killed at any step, `path` loads as the old or as the new.  What softindex did not save (a file, a
-    directory that holds anything else) is never replaced; an empty directory is.  Arrays are written in
-    pieces of 8 MiB whatever their layout: they may exceed memory, and may be mapped from `path` itself.
-    Raises InputError for what cannot be stored, SaveError for everything the disk refuses.
+    If the process is killed at any step, `path` loads as the old save or the new one.  A file, or a directory that
+    softindex did not save, is never replaced; an empty directory is.  Arrays are written in pieces of 8 MiB whatever
+    their layout: they may exceed memory, and may be mapped from `path` itself.
+
+    Raises:
+        InputError: When something cannot be stored.
+        SaveError: When the directory cannot be written.
     """
     target = _resolve(path)
     manifest = draft(stored)
@@ -45,12 +48,12 @@ def save(path: PathLike, stored: Stored, *, progress: Progress | None = None) ->
 
 
 def load(path: PathLike, *, mmap: bool = True, verify: bool = False, kind: str | None = None) -> Stored:
-    """Read what was saved at `path`; its arrays are read-only and aligned to 64 bytes.
+    """Load what was saved at `path`; its arrays are read-only and aligned to 64 bytes.
 
-    mmap=True maps the blobs: it takes milliseconds whatever their size.  The manifest, every file's size and
-    the checksum of every blob up to EAGER_BYTES are checked; those of larger blobs too with verify=True.
-    mmap=False reads all into memory and checks all.  `kind`, when given, must be the kind that was saved.
-    Files the manifest does not name are ignored.
+    mmap=True maps the blobs, in milliseconds whatever their size.  It checks the manifest, the size of every file and
+    the checksum of every blob up to EAGER_BYTES; with verify=True also those of larger blobs.  mmap=False reads
+    everything into memory and checks everything.  `kind`, when given, must be the kind that was saved.  Files that the
+    manifest does not name are ignored.
     """
     place = _resolve(path)
     fetch = map_blob if mmap else read_blob
@@ -66,7 +69,7 @@ def load(path: PathLike, *, mmap: bool = True, verify: bool = False, kind: str |
 
 
 def verify(path: PathLike, *, progress: Progress | None = None) -> Verification:
-    """Read every byte saved at `path`; raises CorruptIndexError that names the first damaged blob."""
+    """Read every byte saved at `path`; CorruptIndexError names the first damaged blob."""
     place = _resolve(path)
     checks = []
     with opened(place, None) as (manifest, descriptors):
@@ -84,12 +87,12 @@ def read_manifest(path: PathLike) -> Manifest:
 
 
 def _resolve(path: PathLike) -> str:
-    """The absolute path with links followed: to replace a link would leave what it leads to behind."""
+    """The absolute path with links resolved: replacing a link itself would leave its target behind."""
     try:
         resolved = os.path.realpath(os.fsdecode(path))
         os.fsencode(resolved)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{path!r} is not a path; give a string or a pathlib.Path.") from error
+        raise InputError(f"{path!r} is not a path; pass a string or a pathlib.Path.") from error
     return resolved
 
 

@@ -1,4 +1,4 @@
-"""What a manifest may say: the one place that turns it to bytes and refuses every other sequence of bytes."""
+"""The manifest of a saved directory: its only encoding, and the check that rejects all other bytes."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ FORMAT: Final = "softindex"
 MANIFEST_NAME: Final = "manifest.json"
 BLOB_SUFFIX: Final = ".bin"
 ALIGNMENT: Final = 64
-"""A blob is padded to a multiple of this, and by at least this: the widest vector load is 64 bytes."""
+"""A blob is padded to a multiple of this, by at least this: the widest vector load is 64 bytes."""
 EAGER_BYTES: Final = 16 * 2**20
-"""Blobs up to this size are checked against their checksum by every load; larger ones on request."""
+"""Every load verifies the checksums of blobs up to this size; larger ones only on request."""
 MANIFEST_BYTES: Final = 2**20
-"""A longer manifest is neither written nor read: parsed JSON takes many times its own size in memory."""
+"""A longer manifest is neither written nor read: parsed JSON takes many times its size in memory."""
 
-_WHOLE_NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
-    name: np.dtype(name).newbyteorder("<") for name in ("bool", *_WHOLE_NUMBERS, "float16", "float32", "float64")
+    name: np.dtype(name).newbyteorder("<") for name in ("bool", *_INTEGERS, "float16", "float32", "float64")
 }
 """The element types a blob may hold, all little-endian; none of them can carry code."""
 
 _NAME = re.compile(r"[A-Za-z0-9_]+(?:[.-][A-Za-z0-9_]+)*")
 _NAME_LENGTH = 100
 _CHECKSUM = re.compile(r"[0-9a-f]{64}")
-# NumPy 1 stops at 32 axes, NumPy 2 at 64; what one writes the other must read.
+# NumPy 1 allows 32 axes, NumPy 2 allows 64; each must be able to read what the other writes.
 _AXES = 32
 _NESTING = 32
 _PENDING = "0" * 64
@@ -53,7 +53,7 @@ class Blob:
     bytes: int
     """The size of the file, padding included."""
     checksum: str
-    """SHA-256 of the whole file, padding included, in hexadecimal."""
+    """SHA-256 of the entire file, padding included, in hexadecimal."""
 
     @property
     def file_name(self) -> str:
@@ -63,7 +63,7 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Everything a saved directory holds but the elements of its arrays."""
+    """Everything in a saved directory except the elements of its arrays."""
 
     kind: str
     parameters: Json
@@ -90,7 +90,7 @@ class BlobCheck:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a saved directory holds, every byte of it read."""
+    """The contents of a saved directory after every byte was checked."""
 
     kind: str
     version: int
@@ -99,12 +99,12 @@ class Verification:
 
 
 def padded_bytes(data_bytes: int) -> int:
-    """The size of a file of data_bytes and padding: a multiple of ALIGNMENT, at least ALIGNMENT more."""
+    """The size of a file with data_bytes of data: a multiple of ALIGNMENT, with at least ALIGNMENT of padding."""
     return -(-data_bytes // ALIGNMENT) * ALIGNMENT + ALIGNMENT
 
 
 def draft(stored: Stored) -> Manifest:
-    """The manifest `stored` will have, each checksum still zeros; InputError where it cannot be saved."""
+    """The manifest of `stored`, with zeros as checksums; InputError where it cannot be saved."""
     try:
         _check_name(stored.kind)
         parameters = _plain(stored.parameters, "parameters", _NESTING)
@@ -118,22 +118,24 @@ def draft(stored: Stored) -> Manifest:
         raise InputError(f"this cannot be saved: {error}.") from error
     if size > MANIFEST_BYTES:
         raise InputError(
-            f"the parameters and array names take {size} bytes as JSON but a manifest holds at most "
+            f"the parameters and array names take {size} bytes as JSON, but a manifest has at most "
             f"{MANIFEST_BYTES}; store long lists as arrays."
         )
     return manifest
 
 
 def encode(manifest: Manifest) -> bytes:
-    """The bytes of manifest.json: ASCII JSON, indented, keys sorted.  One manifest has one encoding."""
+    """The bytes of manifest.json: ASCII JSON, indented, keys sorted.  A manifest has exactly one encoding."""
     return b"".join(_pieces(manifest))
 
 
 def decode(data: bytes, *, place: str) -> Manifest:
-    """The manifest whose encoding is `data`, to the byte; `place` names the directory in what is raised.
+    """The manifest whose encoding is exactly `data`; `place` names the directory in errors.
 
-    NotAnIndexError where another program wrote it, FormatVersionError where a newer softindex did, and
-    CorruptIndexError where any byte differs from what `encode` gives.
+    Raises:
+        NotAnIndexError: When another program wrote it.
+        FormatVersionError: When a newer softindex wrote it.
+        CorruptIndexError: When any byte differs from what `encode` gives.
     """
     document = _parse(data, place)
     stated = document.pop("checksum", None)
@@ -154,9 +156,9 @@ def decode(data: bytes, *, place: str) -> Manifest:
 
 
 def blob_chunks(array: NDArray[Any], blob: Blob, *, chunk: int) -> Iterator[memoryview]:
-    """The bytes of the blob's file, at most `chunk` at a time; each is overwritten by the next.
+    """The bytes of the blob's file, at most `chunk` at a time; the next chunk overwrites the last.
 
-    A chunk that is not contiguous and little-endian is copied, never the array.
+    Where the array is not contiguous and little-endian, only one chunk of it is copied at a time.
     """
     dtype = DTYPES[blob.dtype]
     options: dict[str, Any] = {
@@ -174,7 +176,7 @@ def blob_chunks(array: NDArray[Any], blob: Blob, *, chunk: int) -> Iterator[memo
 
 
 def is_ours(data: bytes) -> bool:
-    """Whether softindex wrote this manifest, in whatever version and whatever has befallen it since."""
+    """Whether softindex wrote this manifest, in any version, even if it was damaged since."""
     return f'"format": "{FORMAT}"'.encode() in data
 
 
@@ -213,7 +215,7 @@ def _pieces(manifest: Manifest) -> Iterator[bytes]:
 
 
 def _is_encoding(data: bytes, manifest: Manifest) -> bool:
-    """Compare piece by piece: a hostile nesting would make the whole text far longer than data."""
+    """Compare in pieces: with hostile nesting the full text would be far longer than `data`."""
     position = 0
     try:
         for piece in _pieces(manifest):
@@ -233,15 +235,15 @@ def _damaged(place: str, reason: str) -> CorruptIndexError:
 
 def _parse(data: bytes, place: str) -> dict[str, Any]:
     if len(data) > MANIFEST_BYTES:
-        raise _damaged(place, f"it is longer than the {MANIFEST_BYTES} bytes softindex writes at most")
+        raise _damaged(place, f"it is longer than {MANIFEST_BYTES} bytes, the most that softindex writes")
     try:
         document = json.loads(data.decode("ascii"))
     except (ValueError, RecursionError) as error:
         raise _damaged(place, "it is not JSON") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise NotAnIndexError(
-            f'{place} holds a manifest.json but not one of softindex ("format": "softindex" is missing); '
-            "give the path of a saved index."
+            f'{place} holds a manifest.json that softindex did not write ("format": "softindex" is missing); '
+            "pass the path of a saved index."
         )
     return document
 
@@ -249,9 +251,9 @@ def _parse(data: bytes, place: str) -> dict[str, Any]:
 def _check_version(document: Mapping[str, Any], place: str, *, sound: bool) -> None:
     version = document.get("version")
     if type(version) is not int or version < 1:
-        raise _damaged(place, "its version is not a whole number from 1 up")
+        raise _damaged(place, "its version is not a positive integer")
     if version > FORMAT_VERSION:
-        # A later format may compute its checksum otherwise, so a mismatch proves nothing: say both.
+        # A later format may compute its checksum differently, so a mismatch proves nothing: mention both.
         doubt = "" if sound else " (its checksum does not match either: it may be damaged instead)"
         raise FormatVersionError(
             f"{place} was saved in format version {version} but this softindex reads versions up to "
@@ -270,7 +272,7 @@ def _manifest(document: Mapping[str, Any]) -> Manifest:
 
 
 def _blob(entry: Mapping[str, Any]) -> Blob:
-    """One entry of the manifest, with nothing in it that a later stage would have to doubt."""
+    """One entry of the manifest, fully checked, so that later stages can rely on it."""
     name, dtype, shape, checksum = entry["name"], entry["dtype"], entry["shape"], entry["checksum"]
     _check_name(name)
     if dtype not in DTYPES:
@@ -299,10 +301,10 @@ def _data_bytes(name: str, dtype: str, shape: list[int] | tuple[int, ...]) -> in
     if len(shape) > _AXES:
         raise ValueError(f"{name} has {len(shape)} axes; at most {_AXES} can be stored")
     if any(type(length) is not int or length < 0 for length in shape):
-        raise ValueError(f"the shape of {name} is not made of whole numbers from 0 up")
-    # An axis of 0 must not hide an overflow: NumPy multiplies the other axes too.
+        raise ValueError(f"the shape of {name} does not consist of integers of at least 0")
+    # An axis of 0 must not hide an overflow, because NumPy multiplies the other axes too.
     if math.prod(length or 1 for length in shape) * DTYPES[dtype].itemsize >= 2**62:
-        raise ValueError(f"the shape of {name} is beyond what an array can have")
+        raise ValueError(f"the shape of {name} is too large for an array")
     return math.prod(shape) * DTYPES[dtype].itemsize
 
 
@@ -315,13 +317,13 @@ def _check_name(name: Any) -> None:
 
 
 def _check_distinct(blobs: tuple[Blob, ...]) -> None:
-    """Some file systems hold `A.bin` and `a.bin` to be one file."""
+    """Some file systems treat `A.bin` and `a.bin` as the same file."""
     if len({blob.name.lower() for blob in blobs}) != len(blobs):
         raise ValueError("two arrays have names that differ in case only")
 
 
 def _plain(value: Any, where: str, nesting: int) -> Any:
-    """A copy of value in the types JSON gives back; ValueError where the round trip would change it."""
+    """A copy of the value in the types that JSON returns; ValueError where the round trip would change it."""
     if nesting == 0:
         raise ValueError(f"{where} is nested more than {_NESTING} levels deep")
     if value is None or isinstance(value, str | bool | int):

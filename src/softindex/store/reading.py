@@ -1,4 +1,4 @@
-"""Reads a saved directory through one open descriptor, so that a save meanwhile cannot mix old and new."""
+"""Read a saved directory through one open descriptor, so that a concurrent save cannot mix old and new."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from softindex.store.format import MANIFEST_BYTES, MANIFEST_NAME, Blob, Manifest
 Result = TypeVar("Result")
 
 CHUNK = 8 * 2**20
-# How often a race lost against another save is run again; each loss needs a whole save in a few microseconds.
+# Retries after losing a race against another save; each loss needs a complete save within a few microseconds.
 ATTEMPTS = 50
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# Not to follow links keeps reads inside the directory; not to block keeps a named pipe from hanging them.
+# Links are not followed, so that reads stay inside the directory; O_NONBLOCK, so that a named pipe cannot hang them.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def uncounted(size: int) -> None:
-    """For reads and writes nobody watches."""
+    """A counter for reads and writes without progress."""
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def _reading(place: str) -> Iterator[None]:
 
 @contextmanager
 def opened(place: str, kind: str | None) -> Iterator[tuple[Manifest, list[int]]]:
-    """The manifest and an open descriptor of each blob, all of one and the same save."""
+    """The manifest and an open descriptor of each blob, all from the same save."""
     manifest, descriptors = steadily(place, lambda directory: _open_all(directory, place, kind))
     try:
         with _reading(place):
@@ -53,14 +53,14 @@ def opened(place: str, kind: str | None) -> Iterator[tuple[Manifest, list[int]]]
 
 
 def steadily(place: str, read: Callable[[int], Result]) -> Result:
-    """read(descriptor of the directory), run again when a save has replaced the directory meanwhile."""
+    """Call read(descriptor of the directory), again if a save has replaced the directory meanwhile."""
     for remaining in reversed(range(ATTEMPTS)):
         directory = open_directory(place)
         try:
             with _reading(place):
                 return read(directory)
         except StorageError:
-            # Compared while the descriptor is open, so the inode number cannot have been given away.
+            # Compared while the descriptor is open, so that the inode number cannot have been reused.
             if not remaining or is_at(place, directory):
                 raise
         finally:
@@ -77,22 +77,22 @@ def is_at(place: str, directory: int) -> bool:
 
 
 def open_directory(place: str) -> int:
-    """A descriptor of the directory, or of the one set aside if a save was cut between its two renames."""
+    """A descriptor of the directory, or of the one set aside if a save was interrupted between its two renames."""
     with _reading(place):
-        # Three looks: a save that ends between looking at the path and beside it leaves nothing at either.
+        # Three attempts: a save that ends between the two checks below leaves nothing at either place.
         for _ in range(3):
             try:
                 return os.open(place, OPEN_DIRECTORY)
             except NotADirectoryError as error:
                 raise NotAnIndexError(
-                    f"{place} is a file but an index is saved as a directory; give the path of a saved index."
+                    f"{place} is a file, but an index is saved as a directory; pass the path of a saved index."
                 ) from error
             except FileNotFoundError:
                 for aside in sorted(siblings(place, "replaced"), reverse=True):
                     with suppress(FileNotFoundError):
                         os.stat(os.path.join(aside, MANIFEST_NAME))
                         return os.open(aside, OPEN_DIRECTORY)
-    raise NotAnIndexError(f"{place} does not exist; give the path of a saved index.")
+    raise NotAnIndexError(f"{place} does not exist; pass the path of a saved index.")
 
 
 def open_file(directory: int, name: str, place: str) -> int:
@@ -116,17 +116,17 @@ def open_file(directory: int, name: str, place: str) -> int:
 
 
 def manifest_data(directory: int, place: str) -> bytes:
-    """The bytes of the manifest, whether they make sense or not."""
+    """The bytes of the manifest, not checked yet."""
     try:
         descriptor = open_file(directory, MANIFEST_NAME, place)
     except CorruptIndexError as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
         raise NotAnIndexError(
-            f"{place} holds no {MANIFEST_NAME}, so nothing was saved there; give the path of a saved index."
+            f"{place} has no {MANIFEST_NAME}, so it is not a saved index; pass the path of a saved index."
         ) from error
     with os.fdopen(descriptor, "rb") as file:
-        # One byte more than allowed is enough for decode to see that it is too long.
+        # One byte more than allowed is enough for decode to notice that it is too long.
         return file.read(min(os.fstat(descriptor).st_size, MANIFEST_BYTES) + 1)
 
 
@@ -135,11 +135,23 @@ def manifest_of(directory: int, place: str) -> Manifest:
     return decode(manifest_data(directory, place), place=place)
 
 
+KINDS = {
+    "index": "an index",
+    "mixture-index": "a learned-similarity index",
+    "adaptive-softmax": "an adaptive softmax",
+}
+"""What a saved directory holds, in words, by kind."""
+
+
+def _described(kind: str) -> str:
+    return KINDS.get(kind, f"a save of kind {kind!r}")
+
+
 def _open_all(directory: int, place: str, kind: str | None) -> tuple[Manifest, list[int]]:
     manifest = manifest_of(directory, place)
     if kind is not None and manifest.kind != kind:
         raise NotAnIndexError(
-            f"{place} holds a saved {manifest.kind!r} but {kind!r} was asked for; load it with what saved it."
+            f"{place} holds {_described(manifest.kind)}, not {_described(kind)}; open it with softindex.load."
         )
     descriptors: list[int] = []
     try:
@@ -162,15 +174,15 @@ def _damaged(place: str, blob: Blob, reason: str) -> CorruptIndexError:
 
 
 def check_blob(descriptor: int, blob: Blob, place: str, count: Callable[[int], None]) -> None:
-    """Read through a small buffer: an unreadable sector raises an error here but kills through a mapping."""
+    """Verify a blob through a small buffer: an unreadable sector raises an error here, but kills through a mapping."""
     with memoryview(bytearray(min(CHUNK, blob.bytes))) as buffer:
         _compare(descriptor, blob, place, buffer, count)
 
 
 def read_blob(descriptor: int, blob: Blob, place: str) -> memoryview:
-    """The file in memory of its own, on a page boundary and read-only."""
+    """The file read into memory, page-aligned and read-only."""
     memory = memory_map.mmap(-1, blob.bytes, flags=memory_map.MAP_PRIVATE | memory_map.MAP_ANONYMOUS)
-    # To fault in a gigabyte by pages of 4 KiB takes longer than to read it.
+    # Faulting in a gigabyte in pages of 4 KiB takes longer than reading it.
     with suppress(AttributeError, OSError):
         memory.madvise(memory_map.MADV_HUGEPAGE)
     with memoryview(memory) as buffer:
@@ -179,12 +191,12 @@ def read_blob(descriptor: int, blob: Blob, place: str) -> memoryview:
 
 
 def map_blob(descriptor: int, blob: Blob, place: str) -> memoryview:
-    """The blob mapped read-only: pages come in when they are first used."""
+    """The blob mapped read-only; pages are read when first used."""
     return memoryview(memory_map.mmap(descriptor, blob.bytes, access=memory_map.ACCESS_READ))
 
 
 def _compare(descriptor: int, blob: Blob, place: str, buffer: memoryview, count: Callable[[int], None]) -> None:
-    """Read the file into buffer, again from its start when it is full, and compare the checksum."""
+    """Read the file into the buffer, reusing it when it is full, and compare the checksum."""
     digest = hashlib.sha256()
     done = 0
     with io.FileIO(descriptor, closefd=False) as file:
@@ -198,11 +210,11 @@ def _compare(descriptor: int, blob: Blob, place: str, buffer: memoryview, count:
             done += size
             count(size)
     if digest.hexdigest() != blob.checksum:
-        raise _damaged(place, blob, "its checksum is not the one the manifest states")
+        raise _damaged(place, blob, "its checksum is not the one in the manifest")
 
 
 def siblings(target: str, state: str) -> list[str]:
-    """What saves to target have put beside it: `saving` (being written) or `replaced` (set aside)."""
+    """Directories that saves to target created beside it: `saving` (being written) or `replaced` (set aside)."""
     parent, name = os.path.split(target)
     pattern = re.compile(rf"\.{re.escape(name)}\.{state}-[0-9a-f]{{32}}")
     with suppress(FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Writes a directory beside its target and swaps the two, so that a kill at any step leaves the old or the new."""
+"""Write a directory beside its target and swap the two, so that a kill at any step leaves the old or the new."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CREATE_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def _sibling(target: str, state: str) -> str:
-    """A new name beside target; names sort by the time they were made."""
+    """A new name beside target; names sort by creation time."""
     parent, name = os.path.split(target)
     return os.path.join(parent, f".{name}.{state}-{time.time_ns():016x}{secrets.token_hex(8)}")
 
@@ -56,8 +56,8 @@ def _refuse_strangers(directory: int, target: str) -> None:
         return
     data = manifest_data(directory, target)
     if not is_ours(data):
-        raise NotAnIndexError(f"the manifest.json in {target} is not one of softindex.")
-    # Read from the text, so that a damaged save, or one of a newer version, can be replaced too.
+        raise NotAnIndexError(f"softindex did not write the manifest.json in {target}.")
+    # Names are read from the raw text, so that a damaged save, or one of a newer version, can be replaced too.
     named = {name.decode() + BLOB_SUFFIX for name in re.findall(rb'"name": "([!-~]+)"', data)}
     strangers = set(entries) - named - {MANIFEST_NAME}
     if strangers:
@@ -73,10 +73,10 @@ def _is_own(name: str) -> bool:
 
 @contextmanager
 def temporary_beside(target: str) -> Iterator[tuple[str, int]]:
-    """A locked directory beside target and its descriptor; whatever bears its name in the end is removed."""
+    """A locked directory beside target and its descriptor; whatever has its name at the end is removed."""
     temporary, directory = _make_temporary(target)
     try:
-        # A directory closed to others stays closed to them when it is replaced.
+        # Keep the permissions of the directory that is replaced.
         with suppress(OSError):
             os.fchmod(directory, stat.S_IMODE(os.stat(target).st_mode) | stat.S_IRWXU)
         yield temporary, directory
@@ -86,7 +86,7 @@ def temporary_beside(target: str) -> Iterator[tuple[str, int]]:
 
 
 def _make_temporary(target: str) -> tuple[str, int]:
-    """Made again under another name if a save elsewhere takes it for a leftover before it is locked."""
+    """Retries under another name if another save removes it as a leftover before it is locked."""
     for _ in range(ATTEMPTS):
         temporary = _sibling(target, "saving")
         os.mkdir(temporary)
@@ -101,7 +101,7 @@ def _make_temporary(target: str) -> tuple[str, int]:
 
 
 def _lock(directory: int) -> bool | None:
-    """Whether the lock that says "my saver lives" was free; None where the file system has no locks."""
+    """Whether the lock of a running save was free; None where the file system has no locks."""
     try:
         fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -112,7 +112,7 @@ def _lock(directory: int) -> bool | None:
 
 
 def write(directory: int, manifest: Manifest, stored: Stored, count: Callable[[int], None]) -> None:
-    """All files, each on the disk before the next; the manifest last, so that with it all is there."""
+    """Write all files, each synced before the next; the manifest comes last, so its presence means all are there."""
     blobs = []
     for blob in manifest.blobs:
         chunks = blob_chunks(stored.arrays[blob.name], blob, chunk=CHUNK)
@@ -143,13 +143,13 @@ def _sync(directory: int) -> None:
     try:
         os.fsync(directory)
     except OSError as error:
-        # Some file systems do not sync directories and say so; there is nothing more to be done there.
+        # Some file systems cannot sync directories; nothing more can be done there.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
 
 
 def commit(temporary: str, target: str) -> None:
-    """Put the directory into place and see it reach the disk; if it does not, put the old one back."""
+    """Move the directory into place and sync it; on failure, put the old one back."""
     parent = os.open(os.path.dirname(target), OPEN_DIRECTORY)
     try:
         old = _put(temporary, target)
@@ -171,7 +171,7 @@ def _put(new: str, target: str) -> str | None:
     """Rename the directory `new` to target; returns the path of what was there, None for nothing."""
     for _ in range(ATTEMPTS):
         try:
-            # Succeeds where nothing or an empty directory is.
+            # Succeeds where the target is missing or an empty directory.
             os.rename(new, target)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
@@ -181,14 +181,14 @@ def _put(new: str, target: str) -> str | None:
         try:
             return new if exchange(new, target) else _set_aside(new, target)
         except OSError as error:
-            # Another save was between its two renames: look again.
+            # Another save was between its two renames: try again.
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
                 raise
     raise OSError(errno.EBUSY, "other saves to the same path keep getting in between")
 
 
 def _set_aside(new: str, target: str) -> str:
-    """Two renames for want of one.  Cut between them, `load` finds the old under the name returned."""
+    """Two renames, where one is not possible.  If interrupted between them, `load` finds the old under this name."""
     aside = _sibling(target, "replaced")
     os.rename(target, aside)
     try:
@@ -201,7 +201,7 @@ def _set_aside(new: str, target: str) -> str:
 
 
 def exchange(first: str, second: str) -> bool:
-    """Swap two directories in one step; False where the system cannot."""
+    """Swap two directories atomically; False where the system cannot."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None or sys.platform != "linux":
         return False
@@ -209,16 +209,16 @@ def exchange(first: str, second: str) -> bool:
     if rename(here, os.fsencode(first), here, os.fsencode(second), exchange) == 0:
         return True
     code = ctypes.get_errno()
-    # EPERM is what some sandboxes answer to a call they do not know; if it is meant, the renames fail too.
+    # Some sandboxes answer EPERM to a call they do not know; if it is genuine, the renames fail too.
     if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM):
         return False
     raise OSError(code, os.strerror(code), second)
 
 
 def remove_leftovers(target: str) -> None:
-    """Remove what killed saves left beside target: what no living save writes, what is no longer needed."""
+    """Remove what killed saves left beside target: directories that no running save writes, and old ones set aside."""
     with suppress(OSError):
-        # Listed before looking at target: what was set aside before a save stood there is older than it.
+        # Listed before checking target: what was set aside before the present save is older than it.
         aside = siblings(target, "replaced")
         if os.path.isfile(os.path.join(target, MANIFEST_NAME)):
             for leftover in aside:
@@ -234,7 +234,7 @@ def remove_leftovers(target: str) -> None:
 
 
 def _discard(path: str) -> None:
-    """Remove a saved directory as far as possible, the manifest first: half of it must not look whole."""
+    """Remove a saved directory as far as possible, the manifest first, so that a remainder cannot look intact."""
     with suppress(OSError):
         for name in sorted(filter(_is_own, os.listdir(path)), key=MANIFEST_NAME.__ne__):
             with suppress(OSError):
@@ -243,7 +243,7 @@ def _discard(path: str) -> None:
 
 
 def save_error(error: OSError, target: str, needed: int) -> SaveError:
-    """What the disk refused, as a sentence."""
+    """The error for a failed write, as a sentence."""
     advice = "remove the cause and save again"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         with suppress(OSError):

@@ -1,14 +1,15 @@
-"""The peers draw from the laws they are said to draw from, and the tables are whole."""
+"""Each tool draws from the distribution it should, and the paper's tables are complete."""
 
 import numpy as np
 import pytest
+from benchmarks.paper_measure import run_bench
+from benchmarks.paper_tables import kl_table, latency_table
+from benchmarks.peers import FaissTopK, GumbelMax, NumpyExact, NumpyTuned, NumpyTwoLevel, covariances, torch_draw
+from benchmarks.published import PAPER_KL, PAPER_LATENCY, PAPER_NAMES
+from benchmarks.tables import Table, place
 
 import softindex
-from softindex.evaluate import bench
-from softindex.evaluate.bench import PAPER_KL, PAPER_LATENCY, PAPER_NAMES, kl_table, latency_table, run_bench
-from softindex.evaluate.peers import FaissTopK, GumbelMax, NumpyExact, NumpyTwoLevel, covariances, torch_draw
-from softindex.evaluate.tables import Table, machine, place
-from softindex.evaluate.timing import take_turns
+from benchmarks import paper, published
 from softindex.testing import chi_square_score
 
 TEMPERATURE = 0.5
@@ -57,13 +58,19 @@ def test_gumbel_max_is_exact_however_small_its_head():
 @pytest.mark.parametrize("method", ["2ls", "s-2ls", "sd-2ls"])
 def test_the_two_level_peer_has_our_published_law(method):
     _, index, query = made()
-    contents = index._contents
-    forms = covariances(contents) if method == "sd-2ls" else None
-    peer = NumpyTwoLevel(contents, sizes=method != "2ls", covariances=forms)
+    forms = covariances(index.items) if method == "sd-2ls" else None
+    peer = NumpyTwoLevel(index.items, sizes=method != "2ls", covariances=forms)
     drawn = dict(peer.draw(query, TEMPERATURE) for _ in range(3000))
-    ids = contents.ids.at(np.array(list(drawn)))
+    ids = index.ids[np.array(list(drawn))]
     law = index.log_prob(query, ids, temperature=TEMPERATURE, method=method, probes=0)
     np.testing.assert_allclose(list(drawn.values()), law, atol=2e-3)
+
+
+def test_the_tuned_peer_draws_from_s_2ls():
+    _, index, query = made()
+    counts = counts_of(NumpyTuned(index.items).draw, query, len(index))
+    law = np.exp(index.log_prob(query, index.ids, temperature=TEMPERATURE, method="s-2ls", probes=0))
+    assert chi_square_score(counts, law) < 4.5
 
 
 def test_the_truncated_peer_draws_from_the_softmax_of_the_best():
@@ -106,7 +113,7 @@ def test_the_papers_figures_stand_beside_sets_of_the_same_size_only(monkeypatch)
     found = list(run_bench(["synth-balanced"], queries=10, timed=3, clusters=1024, items=3000))
     assert "paper" not in kl_table(found, 1024).title
     assert "paper" not in latency_table(found, 3, 1024).title
-    monkeypatch.setitem(bench.PAPER_ITEMS, "synth-balanced", 3000)
+    monkeypatch.setitem(published.PAPER_ITEMS, "synth-balanced", 3000)
     assert " / 0.60 |" in kl_table(found, 1024).markdown()
     assert "paper" in latency_table(found, 3, 1024).title
 
@@ -124,16 +131,25 @@ def test_a_section_is_replaced_and_the_rest_stays(tmp_path):
     assert "body" in (tmp_path / "new.md").read_text(encoding="utf-8")
 
 
-def test_the_machine_is_described():
-    assert "cores, kernels " in machine()
+def test_only_full_covariances_are_called_published():
+    (found,) = run_bench(["synth-balanced"], queries=10, timed=3, clusters=20, items=2000)
+    for names in (kl_table([found], 20).columns, [row[0] for row in latency_table([found], 3, 20).rows]):
+        assert [name for name in names if "published" in name] == ["sd-2ls, published (full covariances)"]
+        assert "sd-2ls, rank 8, no probes" in names
 
 
-def test_turns_are_taken_in_stretches():
-    order = []
-    functions = {name: (lambda argument, name=name: order.append((name, argument))) for name in "ab"}
-    found = take_turns(functions, [1, 2, 3], stretch=2)
-    assert order == [("a", 1), ("a", 2), ("b", 1), ("b", 2), ("a", 3), ("b", 3)]
-    assert {name: len(values) for name, values in found.items()} == {"a": 3, "b": 3}
+def test_the_command_prints_the_tables_and_writes_them_between_the_marks(tmp_path, capsys):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- paper-held-out: begin -->\n<!-- paper-held-out: end -->\nafter\n", encoding="utf-8")
+    small = ["--queries", "10", "--timed", "0", "--clusters", "20", "--items", "500"]
+    paper.main(["synth-balanced", *small, "--held-out", "--markdown", str(page), "--threads", "1"])
+    text = page.read_text(encoding="utf-8")
+    command = "python -m benchmarks paper synth-balanced --queries 10 --timed 0 --clusters 20 --items 500 --held-out"
+    assert f"Measured with `{command}` on: " in text
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "queries held out" in text
+    assert "KL(law || softmax)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -142,14 +158,10 @@ def test_turns_are_taken_in_stretches():
         (["nowhere"], "no data set named"),
         (["--queries", "0"], "queries is 0"),
         (["--markdown", "/no/page.md"], "cannot"),
+        (["synth-balanced", "--items", "5"], "too few for 1024 clusters"),
     ],
 )
 def test_bad_input_is_refused_before_the_long_work(asked, sentence, monkeypatch):
-    from typer.testing import CliRunner
-
-    from softindex.cli import app, evaluating
-
-    monkeypatch.setattr(evaluating, "run_bench", lambda *_, **__: pytest.fail("the work has begun"))
-    failed = CliRunner().invoke(app, ["bench", *asked])
-    assert isinstance(failed.exception, softindex.InputError)
-    assert sentence in str(failed.exception)
+    monkeypatch.setattr(paper, "run_bench", lambda *_, **__: pytest.fail("the work has begun"))
+    with pytest.raises(softindex.InputError, match=sentence):
+        paper.main(asked)

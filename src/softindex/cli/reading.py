@@ -1,0 +1,108 @@
+"""Read what a command is given: an index, queries, and lists of ids."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import softindex
+from softindex.errors import InputError
+from softindex.vectors import read
+
+__all__ = ["open_index", "read_array", "read_excluded", "read_ids", "read_queries"]
+
+
+def open_index(path: Path) -> softindex.Index:
+    """The saved index; InputError for another kind of save, which these commands cannot query."""
+    loaded: object = softindex.load(path)
+    if not isinstance(loaded, softindex.Index):
+        raise InputError(
+            f"{path} holds a {type(loaded).__name__}, and this command needs an index made by softindex build; "
+            "open it in Python with softindex.load."
+        )
+    return loaded
+
+
+def read_queries(source: str) -> NDArray[Any]:
+    """Queries (b, d) from a file, or one per line from standard input for "-"."""
+    if source != "-":
+        return np.atleast_2d(read(source).vectors)
+    lines = [_parse_line(line, number) for number, line in enumerate(sys.stdin, 1) if line.strip()]
+    if not lines:
+        raise InputError("standard input is empty; write one query per line.")
+    lengths = {len(line) for line in lines}
+    if len(lengths) > 1:
+        raise InputError(
+            f"the queries on standard input have different lengths, {sorted(lengths)}; give all the same number of "
+            "values."
+        )
+    return np.array(lines)
+
+
+def _parse_line(line: str, number: int) -> list[float]:
+    try:
+        if line.lstrip().startswith("["):
+            return [float(value) for value in json.loads(line)]
+        return [float(value) for value in line.replace(",", " ").split()]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError(
+            f"line {number} of standard input is not a query ({error}); write its numbers separated by spaces or "
+            "commas, or as a JSON list."
+        ) from error
+
+
+def read_array(path: Path) -> NDArray[Any]:
+    """The array in an .npy file."""
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path} cannot be read as an array ({error}); save it with numpy.save.") from error
+    if not isinstance(loaded, np.ndarray):
+        raise InputError(f"{path} holds several arrays; save one with numpy.save.")
+    return loaded
+
+
+def read_ids(path: Path) -> list[int] | list[str]:
+    """Ids from a text file, one per line: integers if all lines are, otherwise strings."""
+    lines = _read_lines(path)
+    with contextlib.suppress(ValueError):
+        numbers = [int(line) for line in lines]
+        # 007 is a name, not a number: an id is an integer only if it would be written the same way again.
+        if all(str(number) == line for number, line in zip(numbers, lines, strict=True)):
+            return numbers
+    return lines
+
+
+def read_excluded(text: str, index: softindex.Index) -> list[int] | list[str]:
+    """Ids from the file with this name if there is one, otherwise from the text itself."""
+    path = Path(text)
+    words = _read_lines(path) if _is_file(path) else text.split(",")
+    if index.parameters["ids"] == "strings":
+        return words
+    try:
+        return [int(word) for word in words if word.strip()]
+    except ValueError as error:
+        raise InputError(
+            f"exclude is {text!r}, which is neither a file nor a list of integer ids ({error}); write ids separated by "
+            "commas, or the name of a text file with one id per line."
+        ) from error
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as a list of ids ({error}); write one id per line.") from error
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a list of ids can be too long for a file name
+        return False
