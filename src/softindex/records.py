@@ -143,6 +143,20 @@ class Codes:
 
 
 @dataclass(frozen=True, slots=True)
+class Items:
+    """The items of an index, cluster after cluster: row i is the item `index.ids[i]`.  The arrays are not copies."""
+
+    vectors: Floats
+    """(n, d) the items."""
+    offsets: Integers
+    """(k + 1,) cluster c is rows offsets[c] to offsets[c + 1]."""
+    log_bias: Floats | None
+    """(n,) log bias of each item, or None where the index has none."""
+    means: Floats
+    """(k, d) mean of each cluster, weighted by exp(log_bias); zero where the cluster is empty."""
+
+
+@dataclass(frozen=True, slots=True)
 class Outliers:
     """The items farthest from the mean of their cluster, for probes to look at."""
 
