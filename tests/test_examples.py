@@ -61,7 +61,7 @@ def test_the_best_items_are_proven_and_survive_a_save(output):
     assert "the same after loading: True" in printed
 
 
-def test_the_deterministic_guarantee_is_always_right(output):
+def test_the_best_classes_are_proven_and_survive_a_save(output):
     printed, _ = output("output_layer.py")
-    assert "deterministic: best class right 100%" in printed
-    assert "pac: best class right" in printed
+    assert "100% right, 100% proven" in printed
+    assert "the same after loading: True" in printed
