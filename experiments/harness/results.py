@@ -2,6 +2,7 @@
 
 import json
 import statistics
+import textwrap
 
 import numpy as np
 
@@ -40,28 +41,24 @@ def table(task, folder):
 def publish(task, folder, page):
     """Write the table and the plot between the task's marks in a page; the plot goes to figures/ beside the page."""
     runs = read(task, folder)
-    several = max(len(group) for group in runs.values()) > 1
     threads = sorted({run["threads"] for group in runs.values() for run in group})
     body = [
-        "",
         table(task, folder).markdown(),
-        "",
         illustrate(page, task.name, draw(task, runs), _caption(task)),
-        "",
-        f"{_settings(task)} "
-        + ("Mean over the seeds ± standard deviation. " if several else "One seed. ")
-        + (
-            f"Lines at the upper edge of the plot are above {FAR:g} times the lowest value. "
-            if _cut(task, runs)
-            else ""
-        )
-        + "Times are processor time, including refreshes of the sampler but not evaluation. "
-        + "These are a few epochs on a 2-core CPU: more epochs would change every row.",
-        "",
+        textwrap.fill(_notes(task, runs), 118, break_on_hyphens=False),
         f"Machine: {machine()}; torch threads: {', '.join(map(str, threads))}.",
-        "",
     ]
-    place(page, task.name, "\n".join(body))
+    place(page, task.name, "\n" + "\n\n".join(body) + "\n")
+
+
+def _notes(task, runs):
+    several = max(len(group) for group in runs.values()) > 1
+    notes = [_settings(task), "Mean over the seeds ± standard deviation." if several else "One seed."]
+    if _cut(task, runs):
+        notes.append(f"Lines at the upper edge of the plot are above {FAR:g} times the lowest value.")
+    notes.append("Times are processor time, including refreshes of the sampler but not evaluation.")
+    notes.append("These are a few epochs on a 2-core CPU: more epochs would change every row.")
+    return " ".join(notes)
 
 
 def illustrate(page, name, drawing, caption):
