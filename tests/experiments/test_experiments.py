@@ -30,7 +30,7 @@ def test_every_method_learns_more_of_a_text_than_its_size(tmp_path):
     found = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*.json")]
     perplexities = {run["method"]: run["test"]["perplexity"] for run in found}
     assert len(perplexities) == 6
-    # Guessing among all words alike has their number as its perplexity.
+    # Guessing all words with equal probability has their number as perplexity.
     assert max(perplexities.values()) < found[0]["settings"]["words"] / 2
     assert min(perplexities.values()) < found[0]["settings"]["words"] / 6
     page = (tmp_path / "page.md").read_text(encoding="utf-8")
@@ -46,9 +46,9 @@ def test_more_epochs_continue_and_a_finished_run_is_not_repeated(tmp_path):
     assert "continues at epoch 2" in further
     assert "epoch 1," not in further
     assert "epoch 2" not in run_experiment(*arguments, "2", folder=tmp_path)
-    whole = run_experiment(*arguments, "2", "--out", "whole", folder=tmp_path)
+    uninterrupted = run_experiment(*arguments, "2", "--out", "uninterrupted", folder=tmp_path)
     assert [line for line in further.splitlines() if "test perplexity" in line] == [
-        line for line in whole.splitlines() if "test perplexity" in line
+        line for line in uninterrupted.splitlines() if "test perplexity" in line
     ]
 
 
@@ -58,8 +58,8 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(method, tmp_path, mon
     parts = [(shown[:100], labels[:100]), (shown[100:120], labels[100:120]), (shown[120:], labels[120:])]
     settings = {"width": 8, "batch": 10, "draws": 5, "rate": 0.1}
     task = Task(
-        name="made-up",
-        title="Made up",
+        name="synthetic",
+        title="Synthetic",
         settings=settings,
         make=lambda method, seed: extreme_classification.ClassifierTrainer(parts, 30, 60, settings, method, seed, 4),
         metrics={"precision@1": ("P@1", ".4f")},
@@ -67,26 +67,28 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(method, tmp_path, mon
         lower_is_better=False,
     )
     monkeypatch.setattr(runs, "EVERY", 0.0)
-    for folder in ("stopped", "whole"):
+    for folder in ("interrupted", "uninterrupted"):
         (tmp_path / folder).mkdir()
-    stopped, whole = (runs.Run(task, method, 3, tmp_path / folder) for folder in ("stopped", "whole"))
+    interrupted, uninterrupted = (
+        runs.Run(task, method, 3, tmp_path / folder) for folder in ("interrupted", "uninterrupted")
+    )
 
     def stop(stage, done, total):
         if stage.endswith("epoch 2") and done == 7:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        stopped.train(2, stop)
-    assert not stopped.finished(2)
-    stopped.train(2)
-    whole.train(2)
-    assert stopped.finished(2)
-    ends = [torch.load(run.checkpoint, weights_only=True)["model"] for run in (stopped, whole)]
+        interrupted.train(2, stop)
+    assert not interrupted.finished(2)
+    interrupted.train(2)
+    uninterrupted.train(2)
+    assert interrupted.finished(2)
+    ends = [torch.load(run.checkpoint, weights_only=True)["model"] for run in (interrupted, uninterrupted)]
     for name, tensor in ends[0].items():
         torch.testing.assert_close(tensor, ends[1][name], rtol=0, atol=0)
     other = Task(**{**vars(task), "settings": settings | {"rate": 0.2}})
     with pytest.raises(SystemExit, match="other settings"):
-        runs.Run(other, method, 3, tmp_path / "whole").finished(2)
+        runs.Run(other, method, 3, tmp_path / "uninterrupted").finished(2)
 
 
 def test_a_kept_back_item_is_ranked_among_those_not_taken():

@@ -67,7 +67,7 @@ def test_a_tied_mixture_starts_as_a_mean_of_cosines():
     torch.manual_seed(0)
     tied = TiedMixture(6, components=3, component_dim=6, temperature=0.1).eval()
     vectors = torch.randn(5, 6)
-    # Three orthogonal maps of the whole space: each pair of like components has the cosine of the vectors.
+    # Three orthogonal maps of the full space: each pair of equal components has the cosine of the vectors.
     _, weights = tied(vectors, vectors, with_weights=True)
     _, gates = tied.encode_items(vectors)
     like = weights.unflatten(-1, (3, 3)).diagonal(dim1=-2, dim2=-1)
@@ -128,8 +128,8 @@ def test_own_negatives_are_scored_as_shared_ones(make, method):
 @pytest.mark.parametrize(("negatives", "sampler"), [("shared", "uniform"), ("own", "unigram")])
 def test_an_interrupted_mixture_of_logits_continues(make, negatives, sampler, tmp_path):
     task = Task(
-        name="made-up",
-        title="Made up",
+        name="synthetic",
+        title="Synthetic",
         settings={"sampler": sampler},
         make=lambda method, seed: make(method, negatives=negatives, sampler=sampler, batch=40),
         metrics={"mrr": ("MRR", ".4f")},
@@ -138,9 +138,9 @@ def test_an_interrupted_mixture_of_logits_continues(make, negatives, sampler, tm
         methods={"hstu-mol": "HSTU"},
     )
     ends = []
-    for name, epochs in (("stopped", (1, 2)), ("whole", (2,))):
+    for name, epochs in (("interrupted", (1, 2)), ("uninterrupted", (2,))):
         (tmp_path / name).mkdir()
         for count in epochs:
             runs.Run(task, "hstu-mol", 0, tmp_path / name).train(count)
-        ends.append(json.loads((tmp_path / name / "made-up-hstu-mol-0.json").read_text())["test"])
+        ends.append(json.loads((tmp_path / name / "synthetic-hstu-mol-0.json").read_text())["test"])
     assert ends[0] == ends[1]
