@@ -1,4 +1,4 @@
-"""The sampled softmax loss against the full softmax on the clock, and what sampling and refreshing cost."""
+"""Time of the sampled softmax loss compared with the full softmax, and of sampling and refreshing."""
 
 import time
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from softindex.evaluate.tables import Table
+from benchmarks.tables import Table
 from softindex.evaluate.timing import take_turns
 from softindex.train import MIDXSampler, SampledSoftmaxLoss, UniformSampler, UnigramSampler
 
@@ -16,13 +16,13 @@ FLAT = (10_000, 100_000, 1_000_000)
 
 
 def run(options):
-    """The tables of the section."""
+    """Tables of the section."""
     torch.set_num_threads(THREADS)
     return [steps(), sampling()]
 
 
 def problem(n):
-    """Classes, their frequencies, queries and targets, as in a model that has learned a little."""
+    """Classes, frequencies, queries and targets, as in a partly trained model."""
     random = torch.Generator().manual_seed(0)
     items = torch.randn(n, DIM, generator=random) * 0.3
     frequencies = 1.0 / torch.arange(1, n + 1)
@@ -32,25 +32,25 @@ def problem(n):
 
 
 def samplers(n, items, frequencies, queries):
-    """Every sampler by its name, refreshed."""
-    found = {
+    """Refreshed samplers by name."""
+    made = {
         "uniform": UniformSampler(n),
         "unigram": UnigramSampler(n),
         "MIDX": MIDXSampler(n),
         "MIDX, weighted": MIDXSampler(n, residual="weighted"),
     }
-    found["unigram"].refresh(frequencies=frequencies)
-    found["MIDX"].refresh(items)
-    found["MIDX, weighted"].refresh(items, frequencies=frequencies, queries=queries)
-    return found
+    made["unigram"].refresh(frequencies=frequencies)
+    made["MIDX"].refresh(items)
+    made["MIDX, weighted"].refresh(items, frequencies=frequencies, queries=queries)
+    return made
 
 
 def steps():
-    """Forward and backward of the loss, with dense and with sparse gradients, against the full softmax."""
+    """Forward and backward pass of the loss, with dense and sparse gradients, compared with the full softmax."""
     rows = []
     for n in SIZES:
         items, frequencies, queries, targets = problem(n)
-        names = samplers(n, items, frequencies, queries)
+        by_name = samplers(n, items, frequencies, queries)
 
         def backward(loss, items=items, queries=queries):
             items.grad = queries.grad = None
@@ -61,7 +61,7 @@ def steps():
 
         functions = {"full softmax": full}
         for sparse in (False, True):
-            for name, sampler in names.items():
+            for name, sampler in by_name.items():
                 loss = SampledSoftmaxLoss(sampler, draws=DRAWS, sparse=sparse)
                 functions[name, sparse] = (
                     lambda _, loss=loss, items=items, queries=queries, targets=targets, backward=backward: backward(
@@ -69,19 +69,19 @@ def steps():
                     )
                 )
         times = {name: np.median(part) * 1e3 for name, part in take_turns(functions, range(12), stretch=3).items()}
-        whole = times.pop("full softmax")
-        cells = [f"{found:.1f} ({whole / found:.1f}x)" for found in times.values()]
-        rows.append([f"{n:,}", f"{whole:.1f}", *cells])
-    kinds = [f"{name}{', sparse' if sparse else ''}" for sparse in (False, True) for name in names]
+        full_time = times.pop("full softmax")
+        cells = [f"{sampled:.1f} ({full_time / sampled:.1f}x)" for sampled in times.values()]
+        rows.append([f"{n:,}", f"{full_time:.1f}", *cells])
+    kinds = [f"{name}{', sparse' if sparse else ''}" for sparse in (False, True) for name in by_name]
     title = (
         f"Forward and backward, batch {BATCH}, {DRAWS} draws, d = {DIM}, {THREADS} threads: median milliseconds of 12 "
-        "interleaved steps, drawing included (times as fast as the full softmax)"
+        "interleaved steps, including the draws (speedup over the full softmax)"
     )
     return Table(title, ["classes", "full softmax", *kinds], rows)
 
 
 def sampling():
-    """Draws alone, and refreshes, from ten thousand classes to a million."""
+    """Time of draws and of refreshes, from ten thousand classes to a million."""
     rows, functions, refreshes = [], {}, {}
     for n in FLAT:
         items, frequencies, queries, _ = problem(n)

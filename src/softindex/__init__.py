@@ -1,8 +1,10 @@
 """softindex: softmax over millions of items, in microseconds, with the error stated."""
 
+from importlib import import_module as _import_module
 from importlib.metadata import version as _version
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
-from softindex import mol
 from softindex.adaptive import AdaptiveSoftmax
 from softindex.errors import (
     CorruptIndexError,
@@ -18,6 +20,10 @@ from softindex.errors import (
 )
 from softindex.index import Index, build, load
 from softindex.records import Draws, Estimate, TopK
+
+if _TYPE_CHECKING:
+    from softindex import mol
+    from softindex import train as train
 
 __all__ = [
     "AdaptiveSoftmax",
@@ -42,3 +48,15 @@ __all__ = [
 ]
 
 __version__ = _version("softindex")
+
+
+def __getattr__(name: str) -> _Any:
+    # The core must not import torch, which `train` needs, so both products load when they are first used.
+    if name not in ("mol", "train"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _import_module(f"{__name__}.{name}")
+
+
+def __dir__() -> list[str]:
+    # `train` is not in __all__: `from softindex import *` must work without torch.
+    return sorted({*globals(), *__all__, "train"})

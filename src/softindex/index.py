@@ -21,7 +21,9 @@ from softindex.arguments import (
     check_vectors,
 )
 from softindex.codes import encode
-from softindex.contents import KIND, Contents, describe, from_stored, make_engine, to_stored
+from softindex.contents import KIND, Contents, describe, make_engine
+from softindex.contents import from_stored as contents_from_stored
+from softindex.contents import to_stored as contents_to_stored
 from softindex.errors import CorruptIndexError, InputError, SoftindexError
 from softindex.ids import id_map
 from softindex.kernels import NativeLaw
@@ -41,7 +43,7 @@ from softindex.moments import choose_dispersion, measure, measure_tree
 from softindex.outliers import list_outliers
 from softindex.partition import grow, inverse_order, order_by_cluster, partition, shuffle_clusters
 from softindex.progress import reporting
-from softindex.records import Doubles, Draws, Estimate, Floats, Ids, Integers, Items, Json, TopK
+from softindex.records import Doubles, Draws, Estimate, Floats, Ids, Integers, Items, Json, Stored, TopK
 from softindex.restrictions import Restriction, restrict
 from softindex.store import load as load_stored
 from softindex.store import save as save_stored
@@ -50,7 +52,7 @@ from softindex.vectors import read, rearrange
 if TYPE_CHECKING:
     from softindex.evaluate import Audit
 
-__all__ = ["Index", "build", "load"]
+__all__ = ["Index", "build", "from_stored", "load", "to_stored"]
 
 _THROWN = (MemoryError, RuntimeError, IndexError)
 
@@ -386,7 +388,7 @@ class Index:
         """Write the index to a directory, atomically: killed at any moment, the old or the new one is there."""
         with reporting(progress) as report:
             told = None if report is None else partial(report, "saving")
-            save_stored(path, to_stored(self._contents), progress=told)
+            save_stored(path, to_stored(self), progress=told)
 
     def _whole_law(self, method: str, law: NativeLaw) -> NativeLaw:
         """The law with the mass of every cluster: certified draws know only some of them, and are draws of "exact"."""
@@ -511,13 +513,29 @@ def build(
     return Index(Contents(placed, offsets, names, placed_bias, moments, parameters, coded, far, grown))
 
 
+def to_stored(index: Index) -> Stored:
+    """The parameters and arrays of an index; `from_stored` opens them again."""
+    return contents_to_stored(index._contents)
+
+
+def from_stored(stored: Stored) -> Index:
+    """The index that `to_stored` described; CorruptIndexError where arrays are missing or do not fit together."""
+    contents = contents_from_stored(stored)
+    try:
+        return Index(contents)
+    except (ValueError, TypeError) as error:
+        raise CorruptIndexError(
+            f"the arrays of the index do not fit together ({error}); restore a copy or build it again."
+        ) from error
+
+
 def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False) -> Index:
     """Open a saved index.
 
     - `mmap`: in milliseconds whatever its size, pages are read when first used.
     - `verify`: check every byte against its checksum first (as `softindex verify` does); `mmap=False` always does.
     """
-    contents = from_stored(load_stored(path, mmap=mmap, verify=verify, kind=KIND))
+    contents = contents_from_stored(load_stored(path, mmap=mmap, verify=verify, kind=KIND))
     try:
         return Index(contents)
     except (ValueError, TypeError) as error:

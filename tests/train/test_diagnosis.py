@@ -1,4 +1,4 @@
-"""What a diagnosis tells is what the definitions say."""
+"""A diagnosis reports what its definitions say."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ def problem():
     return torch.randn(B, D, generator=random), torch.randn(N, D, generator=random)
 
 
-def test_the_softmax_itself_is_not_off(problem):
+def test_the_softmax_itself_has_no_error(problem):
     queries, items = problem
     sampler = MIDXSampler(N, codewords=4, residual="oracle")
     sampler.refresh(items)
@@ -46,7 +46,7 @@ def test_more_draws_have_less_error(problem):
     assert "KL(softmax || q)" in str(few)
 
 
-def test_wrong_input_is_told_in_a_sentence(problem):
+def test_wrong_input_raises_a_sentence(problem):
     queries, items = problem
     for call, words in (
         (lambda: diagnose(UniformSampler(N), queries, items[:-1]), "classes"),

@@ -1,4 +1,4 @@
-"""Codebooks that are trained come nearer to the softmax."""
+"""Trained codebooks come closer to the softmax."""
 
 import pytest
 import torch
@@ -78,7 +78,7 @@ def test_a_first_refresh_is_k_means_and_later_ones_keep_the_codebooks():
     kept = sampler.first.detach().clone()
     sampler.refresh(items)
     assert torch.equal(sampler.first.detach(), kept)
-    far = items - kept[sampler.tables["bucket"] // K]
+    far = items - kept[sampler.tables["cluster"] // K]
     nearest = torch.cdist(items, kept).amin(1)
     torch.testing.assert_close(far.norm(dim=1), nearest, atol=1e-4, rtol=0)
 
@@ -96,7 +96,7 @@ def test_queries_and_items_get_no_gradient_from_the_codebooks():
     assert sampler.first.grad is not None
 
 
-def test_wrong_input_is_told_in_a_sentence():
+def test_wrong_input_raises_a_sentence():
     items, queries = problem()
     sampler = LearnableMIDXSampler(N, D, codewords=K)
     with pytest.raises(InputError, match="bias"):

@@ -1,4 +1,4 @@
-"""Samplers stay near the model while it trains, without training waiting for them."""
+"""Samplers stay close to the model while it trains, and training does not wait for them."""
 
 import math
 import threading
@@ -33,7 +33,7 @@ class Slow(MIDXSampler):
         return super()._fit(given)
 
 
-def test_every_so_many_steps():
+def test_refreshes_after_a_number_of_steps():
     sampler, items = sampler_and_items()
     with Refresher(sampler, items, steps=3, background=False) as refresher:
         for step in range(1, 10):
@@ -41,7 +41,7 @@ def test_every_so_many_steps():
             assert refresher.refreshes == step // 3
 
 
-def test_every_so_many_epochs():
+def test_refreshes_after_a_number_of_epochs():
     sampler, items = sampler_and_items()
     refresher = Refresher(sampler, items, epochs=2, background=False)
     for epoch in range(1, 7):
@@ -50,7 +50,7 @@ def test_every_so_many_epochs():
         assert refresher.refreshes == epoch // 2
 
 
-def test_when_few_draws_count():
+def test_refreshes_when_the_effective_share_falls():
     sampler, items = sampler_and_items()
     refresher = Refresher(sampler, items, effective=0.5, background=False)
     for _ in range(50):
@@ -64,7 +64,7 @@ def test_when_few_draws_count():
         refresher.step()
 
 
-def test_noise_of_what_counts_is_no_fall():
+def test_noise_in_the_effective_share_is_not_a_fall():
     sampler, items = sampler_and_items()
     refresher = Refresher(sampler, items, effective=0.8, background=False)
     noise = torch.rand(1000, generator=torch.Generator().manual_seed(0))
@@ -98,7 +98,7 @@ def test_training_goes_on_while_tables_are_made():
 
 
 @pytest.mark.parametrize("background", [False, True])
-def test_nan_is_told_and_the_old_tables_stay(background):
+def test_nan_raises_and_the_old_tables_stay(background):
     sampler, items = sampler_and_items()
     old = sampler.tables
     with Refresher(sampler, items, steps=1, background=background) as refresher:
@@ -134,7 +134,7 @@ def test_a_refresh_by_hand_is_not_replaced_by_an_older_one():
         assert sampler.tables is tables
 
 
-def test_a_block_waits_for_what_is_on_its_way():
+def test_a_block_waits_for_a_running_refresh():
     sampler, items = sampler_and_items()
     old = sampler.tables
     with Refresher(sampler, items, steps=1) as refresher:
@@ -178,7 +178,7 @@ def test_recent_queries_reach_the_sampler():
     assert float(queries.max()) == 39
 
 
-def test_wrong_input_is_told_in_a_sentence():
+def test_wrong_input_raises_a_sentence():
     sampler, items = sampler_and_items()
     for options, words in (({}, "when to refresh"), ({"steps": 0}, "steps"), ({"effective": 2.0}, "effective")):
         with pytest.raises(InputError, match=words):

@@ -1,4 +1,4 @@
-"""Train against millions of classes: samplers of negatives, and a loss that corrects for them."""
+"""Training against millions of classes: samplers of negatives, and a loss that corrects for them."""
 
 try:
     import torch as _torch  # noqa: F401

@@ -1,9 +1,10 @@
-"""Two codebooks and two codes a class, whose codewords stand for the vectors of the classes: by product or residual."""
+"""Two codebooks and two codes per class that approximate the class vectors, by product or residual quantization."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import faiss
 import numpy as np
@@ -13,21 +14,25 @@ from softindex.errors import InputError
 from softindex.partition.kmeans import assign, fit_frame, silent, train
 from softindex.records import Doubles, Floats
 
-__all__ = ["QUANTIZERS", "Codebooks", "Metric", "fit_codebooks", "query_metric"]
+__all__ = ["QUANTIZERS", "Codebooks", "Metric", "Quantizer", "fit_codebooks", "query_metric"]
 
-QUANTIZERS = ("rq", "pq")
+Quantizer = Literal["rq", "pq"]
+QUANTIZERS: tuple[str, ...] = get_args(Quantizer)
 ITERATIONS = 25
 WARM_ITERATIONS = 8
 POINTS = 1024
-"""Classes for each codeword that k-means looks at."""
+"""Classes per codeword that k-means is trained on."""
 BLOCK = 1 << 16
 FLATTEST = 1e-4
-"""Directions in which queries hardly vary count as if they varied by this part of the mean: they may yet."""
+"""Directions in which queries hardly vary count as if they varied by this fraction of the mean: later ones may."""
 
 
 @dataclass(frozen=True, slots=True)
 class Codebooks:
-    """Class i is near first[codes[i, 0]] + second[codes[i, 1]]; a product quantizer has zeros in half of each."""
+    """Class i is approximated by first[codes[i, 0]] + second[codes[i, 1]].
+
+    A product quantizer has zeros in half of the coordinates of each codebook.
+    """
 
     first: Floats
     """(k, d)"""
@@ -44,16 +49,17 @@ class Metric:
     forth: Floats
     """(d, d) A"""
     back: Floats
-    """(d, d) its inverse: dot products of a query with c need no more than c back."""
+    """(d, d) inverse of A"""
 
 
 def query_metric(queries: Floats) -> Metric:
-    """The metric of queries (b, d): |r A|^2 is the mean square of the products r z, over their mean where it is flat.
+    """The metric of queries (b, d): |r A|^2 is the mean square of the products r.z.
 
-    The directions alternate from the widest, so that each half of the coordinates has about as much of it.
+    Directions in which queries hardly vary are bounded from below, see FLATTEST.  The directions alternate from the
+    widest, so that each half of the coordinates has about the same variance.
     """
     wide = queries.astype(np.float64)
-    # What adds the same to all logits changes no softmax, but a residual is not the same for all: no centring.
+    # No centring: a shift of all logits leaves the softmax unchanged, but residuals differ between classes.
     values, vectors = np.linalg.eigh(wide.T @ wide / len(wide))
     mean = float(values.mean())
     if not mean > 0:
@@ -62,8 +68,8 @@ def query_metric(queries: Floats) -> Metric:
     order = np.argsort(-values)
     order = np.concatenate([order[0::2], order[1::2]])
     roots = np.sqrt(np.maximum(values[order], FLATTEST * mean))
-    turned = vectors[:, order]
-    return Metric((turned * roots).astype(np.float32), (turned / roots).T.astype(np.float32))
+    directions = vectors[:, order]
+    return Metric((directions * roots).astype(np.float32), (directions / roots).T.astype(np.float32))
 
 
 def fit_codebooks(
@@ -78,45 +84,60 @@ def fit_codebooks(
     seed: int = 0,
     threads: int = 1,
 ) -> Codebooks:
-    """Fit codebooks to items (n, d) by k-means, and give each its codes.
+    """Fit two codebooks to items (n, d) by k-means and assign their codes.
 
-    weights (n,): how much each class counts.  start: codebooks to begin with, which takes fewer iterations; with none
-    the books stay as they are, and only codes are given.
+    Args:
+        items: Class vectors, (n, d).
+        codewords: Size k of each codebook.
+        quantizer: "rq" or "pq".
+        weights: Weight of each class in k-means, (n,); None weights all equally.
+        metric: Coordinates in which distances are measured; None uses the items as they are.
+        start: Codebooks to start from, which needs fewer iterations.
+        iterations: Iterations of k-means; 0 with `start` keeps the codebooks and only assigns codes.
+        seed: Seed of k-means.
+        threads: Number of threads.
     """
     rounds = iterations if iterations is not None else ITERATIONS if start is None else WARM_ITERATIONS
-    # What overflows is told below.
+    # Overflow is reported by the check below.
     with np.errstate(over="ignore", invalid="ignore"):
-        turned = items if metric is None else items @ metric.forth
+        rows = items if metric is None else items @ metric.forth
         before = start if start is None or metric is None else (start[0] @ metric.forth, start[1] @ metric.forth)
-    _check_finite(turned)
-    d = items.shape[1]
-    # The second book of a residual quantizer is for what the first leaves; that of a product for the other half.
-    parts = [slice(0, d)] * 2 if quantizer == "rq" else [slice(0, (d + 1) // 2), slice((d + 1) // 2, d)]
-    books = np.zeros((2, codewords, d), np.float32)
+    _check_finite(rows)
+    books = np.zeros((2, codewords, items.shape[1]), np.float32)
     codes = np.zeros((len(items), 2), np.int32)
     random = np.random.default_rng(seed)
-    rest = turned
     with ThreadPoolExecutor(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
-        for place, part in enumerate(parts):
+        for place, part in enumerate(_coordinates(items.shape[1], quantizer)):
             if part.start == part.stop:
                 continue
-            # A copy where it will be written to, and items are the caller's.
-            rows = np.array(rest[:, part], order="C", copy=rest is items or None)
+            # Residuals are written into the array below, so the caller's items must be copied.
+            target = np.array(rows[:, part], order="C", copy=rows is items or None)
             given = None if before is None else np.ascontiguousarray(before[place][:, part])
-            books[place, :, part], codes[:, place] = _quantize(rows, codewords, weights, given, rounds, random, pool)
+            books[place, :, part], codes[:, place] = _quantize(target, codewords, weights, given, rounds, random, pool)
             if quantizer == "rq" and place == 0:
-                rest = rows
-                for begin in range(0, len(rest), BLOCK):
-                    here = slice(begin, begin + BLOCK)
-                    rest[here] -= books[0][codes[here, 0]]
+                _subtract(target, books[0], codes[:, 0])
+                rows = target
     if metric is not None:
         books = books @ metric.back
     _check_finite(books)
     return Codebooks(books[0], books[1], codes)
 
 
+def _coordinates(d: int, quantizer: str) -> list[slice]:
+    """Coordinates of each codebook: all of them for a residual quantizer, one half each for a product quantizer."""
+    half = (d + 1) // 2
+    return [slice(0, d)] * 2 if quantizer == "rq" else [slice(0, half), slice(half, d)]
+
+
+def _subtract(rows: Floats, book: Floats, codes: NDArray[np.int32]) -> None:
+    """Replace rows by their residuals, block by block to save memory."""
+    for begin in range(0, len(rows), BLOCK):
+        here = slice(begin, begin + BLOCK)
+        rows[here] -= book[codes[here]]
+
+
 def _check_finite(values: Floats) -> None:
-    # A sum is finite only if all are, and looks at them without a copy.
+    # A finite sum proves that all values are finite, and needs no copy.
     with np.errstate(over="ignore", invalid="ignore"):
         if not np.isfinite(values.sum(dtype=np.float64)):
             raise InputError("items or queries are too large for float32: their codewords overflow; scale them down.")
@@ -131,27 +152,24 @@ def _quantize(
     random: np.random.Generator,
     pool: ThreadPoolExecutor,
 ) -> tuple[Floats, NDArray[np.int32]]:
-    """One codebook (codewords, d) and the codes (n,) of the rows.
-
-    Where there are fewer rows than codewords, the rest are zeros that nobody uses.
-    """
+    """One codebook (codewords, d) and the codes (n,) of the rows; codewords beyond the number of rows are zero."""
     chosen, counted = _choose(len(rows), codewords * POINTS, weights, random)
     frame, sample = fit_frame(rows[chosen])
     used = min(codewords, len(sample))
     given = None if start is None else frame(start)[:used]
-    found = train(sample, used, random, pool, iterations=iterations, report=silent, weights=counted, start=given)
+    centroids = train(sample, used, random, pool, iterations=iterations, report=silent, weights=counted, start=given)
     labels = np.zeros(len(rows), np.int32)
-    for _ in assign(rows, found, pool, frame=frame, labels=labels):
+    for _ in assign(rows, centroids, pool, frame=frame, labels=labels):
         pass
     book = np.zeros((codewords, rows.shape[1]), np.float32)
-    book[:used] = (found + frame.centre) / frame.scale
+    book[:used] = (centroids + frame.centre) / frame.scale
     return book, labels
 
 
 def _choose(
     n: int, most: int, weights: Doubles | None, random: np.random.Generator
 ) -> tuple[NDArray[np.int64], Doubles | None]:
-    """Rows to train with, and how much each counts: the heaviest, and of the others a fair sample in their place."""
+    """Rows to train on and their weights: the heaviest rows, and a sample of the others that stands for all of them."""
     if n <= most:
         return np.arange(n), weights
     if weights is None:

@@ -1,4 +1,4 @@
-"""What every sampler of negatives is: a law over classes that can be refreshed, drawn from, and asked for its log q."""
+"""The contract of every sampler of negatives: refresh it, draw classes from it, get their log q."""
 
 from __future__ import annotations
 
@@ -11,75 +11,65 @@ import torch
 from torch import Tensor, nn
 
 from softindex.arguments import check_count
-from softindex.errors import InputError, SoftindexError, show
+from softindex.errors import InputError, SoftindexError
+from softindex.train.checks import check_dim, check_frequencies, check_ids, check_items, check_rows, check_vector
 
-__all__ = [
-    "Given",
-    "Negatives",
-    "NotRefreshedError",
-    "Sampler",
-    "Tables",
-    "check_dim",
-    "check_items",
-    "check_number",
-    "check_range",
-    "check_rows",
-    "check_vector",
-    "weight_of",
-]
+__all__ = ["Negatives", "NotRefreshedError", "RefreshInput", "Sampler", "Tables"]
 
 TABLES = "tables"
 ABOUT = "about"
-"""In all tables: of what sampler they are, so that another does not load them."""
+"""Name of the table that says which sampler the tables belong to, so that no other sampler loads them."""
+FORMAT = 2
+"""Changes when tables get other names or another meaning."""
 
 
 class Negatives(NamedTuple):
-    """Classes drawn as negatives, and the law they were drawn from."""
+    """Classes drawn as negatives, with the log-probability of each draw."""
 
     ids: Tensor
-    """(b, m) int64; (m,) where all queries share them."""
+    """(b, n) int64; (n,) where all queries share the draws."""
     log_q: Tensor
-    """Of the same shape, float32: the normalised log-probability of each under the law it was drawn from."""
+    """Same shape, float32: normalised log-probability of each class under the distribution it was drawn from."""
 
 
-class Given(NamedTuple):
-    """What a refresh was given, checked."""
+class RefreshInput(NamedTuple):
+    """The checked arguments of a refresh."""
 
     items: Tensor | None
-    """(n, d) float32"""
+    """(num_items, d) float32"""
     frequencies: Tensor | None
-    """(n,) float64, from 0 on"""
+    """(num_items,) float64, not negative"""
     queries: Tensor | None
     """(b, d)"""
     bias: Tensor | None
-    """(n,) float64"""
+    """(num_items,) float64"""
 
-    def need_items(self) -> Tensor:
-        """The items; InputError where there are none."""
+    def require_items(self) -> Tensor:
+        """The class vectors; InputError if there are none."""
         if self.items is None:
-            raise InputError("the sampler needs the vectors of the classes; give refresh(items).")
+            raise InputError("this sampler needs the vectors of the classes; call refresh(items).")
         return self.items
 
-    def need_frequencies(self) -> Tensor:
-        """The frequencies; InputError where there are none."""
+    def require_frequencies(self) -> Tensor:
+        """The frequencies; InputError if there are none."""
         if self.frequencies is None:
             raise InputError(
-                "the sampler draws by frequency; give refresh(frequencies=...), one number for each class."
+                "this sampler draws by frequency; call refresh(frequencies=...) with one number per class."
             )
         return self.frequencies
 
-    def seen(self) -> Tensor:
-        """The frequencies, where a class that was never seen counts as the rarest that was."""
-        counts = self.need_frequencies()
+    def positive_frequencies(self) -> Tensor:
+        """The frequencies, where a class that never occurred counts as often as the rarest that did."""
+        counts = self.require_frequencies()
         return torch.where(counts > 0, counts, counts[counts > 0].min())
 
 
 class NotRefreshedError(SoftindexError, RuntimeError):
-    """A sampler was asked for draws before it had seen the classes."""
+    """A sampler was used before its first refresh."""
 
 
 class Tables(nn.Module):
-    """The tensors a sampler draws from.  They follow the module to other devices, and never change their dtype."""
+    """The tensors a sampler draws from.  They move to other devices with the module but never change dtype."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
@@ -95,7 +85,7 @@ class Tables(nn.Module):
         return name in self._buffers
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        # model.half() must not round cumulative sums: of what fn does, only the device is taken over.
+        # model.half() must not round cumulative sums, so only the device that fn chooses counts.
         for name, tensor in self._buffers.items():
             if tensor is not None:
                 self._buffers[name] = tensor.to(fn(tensor.new_empty(0)).device)
@@ -103,11 +93,14 @@ class Tables(nn.Module):
 
 
 class Sampler(nn.Module):
-    """A law q(i | query) over the classes 0 .. num_items - 1.
+    """A probability distribution q(i | query) over the classes 0 .. num_items - 1, in short a law.
 
-    A subclass says how its tables are made (`_fit`), how it draws (`_draw`) and what its law is (`_log_q`).  The
-    tables are replaced as a whole by `refresh`; until then draws come from the old ones, and log_q describes the
-    tables that were drawn from, so draws from an index that is behind the model are still weighted rightly.
+    A subclass defines how to compute its tables (`_fit`), draw (`_draw`) and evaluate log q (`_log_q`).  `refresh`
+    replaces all tables at once.  Between two refreshes both the draws and `log_q` come from the same tables, so draws
+    from an index that is behind the model are still weighted correctly.
+
+    Args:
+        num_items: Number of classes.
     """
 
     needs_refresh = True
@@ -115,69 +108,85 @@ class Sampler(nn.Module):
     def __init__(self, num_items: int) -> None:
         super().__init__()
         self.num_items = check_count(num_items, "num_items")
-        self.register_buffer("_here", torch.empty(0), persistent=False)
+        self.register_buffer("_device_marker", torch.empty(0), persistent=False)
         self.tables: Tables | None = None
         if not self.needs_refresh:
             self.tables = self._label(Tables({}))
 
     @property
     def device(self) -> torch.device:
-        """Where the sampler draws; move it as any module."""
-        here = self._buffers["_here"]
-        assert here is not None
-        return here.device
+        """Device on which the sampler draws; change it with `.to()` like that of any module."""
+        marker = self._buffers["_device_marker"]
+        assert marker is not None
+        return marker.device
 
     def refresh(self, items: Any = None, *, frequencies: Any = None, queries: Any = None, bias: Any = None) -> None:
-        """Look at the classes again.
+        """Recompute the tables from the current classes.  Each sampler uses the arguments it needs.
 
-        items (n, d): their vectors.  frequencies (n,): how often each occurs as a target.  queries (b, d): some recent
-        ones.  bias (n,): what is added to the logits.  A sampler takes of these what it needs.  Where one of them is
-        wrong, nothing changes and the old tables stay in use.
+        Args:
+            items: Class vectors, (num_items, d), or the layer that has them as its weight.
+            frequencies: How often each class occurs as a target, (num_items,).
+            queries: Some recent queries, (b, d).
+            bias: Numbers added to the logits, (num_items,).
+
+        Raises:
+            InputError: When an argument is wrong or one is missing.  The old tables then stay in use.
         """
         self.install(self.fit(items, frequencies=frequencies, queries=queries, bias=bias))
 
     def fit(self, items: Any = None, *, frequencies: Any = None, queries: Any = None, bias: Any = None) -> Tables:
-        """Make the tables of a refresh without putting them to use, as another thread may; see `install`."""
-        rows = None if items is None else check_items(items, self.num_items)
-        counts = None if frequencies is None else _check_frequencies(frequencies, self.num_items)
-        asked = None if queries is None else check_rows(queries, "queries", finite=True)
-        if rows is not None and asked is not None:
-            check_dim(asked, rows.shape[1])
-        added = None if bias is None else check_vector(bias, self.num_items, "bias")
+        """Compute the tables of a refresh without using them yet, for example in another thread; see `install`.
+
+        Args:
+            items: Class vectors, (num_items, d), or the layer that has them as its weight.
+            frequencies: How often each class occurs as a target, (num_items,).
+            queries: Some recent queries, (b, d).
+            bias: Numbers added to the logits, (num_items,).
+
+        Returns:
+            Tables for `install`.
+        """
+        vectors = None if items is None else check_items(items, self.num_items)
+        counts = None if frequencies is None else check_frequencies(frequencies, self.num_items)
+        recent = None if queries is None else check_rows(queries, "queries", finite=True)
+        if vectors is not None and recent is not None:
+            check_dim(recent, vectors.shape[1])
+        checked_bias = None if bias is None else check_vector(bias, self.num_items, "bias")
         with torch.no_grad():
-            return self._label(self._fit(Given(rows, counts, asked, added)))
-
-    def _options(self) -> dict[str, Any]:
-        """The arguments without which tables of this sampler make no sense."""
-        return {}
-
-    def _about(self) -> dict[str, Any]:
-        return {"sampler": type(self).__name__, "num_items": self.num_items, **self._options()}
-
-    def _label(self, tables: Tables) -> Tables:
-        tables.register_buffer(ABOUT, torch.tensor(list(json.dumps(self._about()).encode()), dtype=torch.uint8))
-        return tables
+            return self._label(self._fit(RefreshInput(vectors, counts, recent, checked_bias)))
 
     def install(self, tables: Tables) -> None:
-        """Draw from these tables from now on."""
+        """Draw from these tables from now on.
+
+        Args:
+            tables: Result of `fit`.
+        """
         self.tables = tables.to(self.device)
 
     def sample(
         self,
         queries: Tensor,
-        m: int,
+        n: int,
         *,
         shared: bool = False,
         positives: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Negatives:
-        """Draw m classes for each query (b, d), independently and with replacement.
+        """Draw n classes per query, independently and with replacement.
 
-        shared: m classes for all queries together, from the mean of their laws; log_q is that of the mixture.
-        positives (b,): the targets of the queries, for a sampler that draws from them.
+        Args:
+            queries: Query vectors, (b, d).
+            n: Number of draws per query.
+            shared: Draw n classes for the entire batch from the mean of the queries' distributions; `log_q` is that
+                of the mixture.
+            positives: Targets of the queries, (b,), for samplers that draw from them.
+            generator: Source of randomness; None uses torch's global one.
+
+        Returns:
+            Ids and their log q, (b, n), or (n,) if shared.
         """
         rows = self._check_queries(queries)
-        count = check_count(m, "m")
+        count = check_count(n, "n")
         with torch.no_grad(), torch.autocast(rows.device.type, enabled=False):
             if shared:
                 ids, log_q = self._draw_shared(rows, count, positives, generator)
@@ -186,23 +195,31 @@ class Sampler(nn.Module):
         return Negatives(ids, log_q.float())
 
     def log_q(self, queries: Tensor, ids: Tensor, *, shared: bool = False) -> Tensor:
-        """Return the normalised log-probabilities of given classes: ids (b, j) of each query, or (j,) of all: (b, j).
+        """Return the normalised log-probabilities of given classes.
 
-        shared: under the mixture of the queries' laws; ids (j,), result (j,).
+        Args:
+            queries: Query vectors, (b, d).
+            ids: Classes of each query, (b, j), or of all queries, (j,).
+            shared: Use the mean of the queries' distributions; `ids` is then (j,).
+
+        Returns:
+            float32, (b, j), or (j,) if shared.
         """
         rows = self._check_queries(queries)
-        classes = self._check_ids(ids, len(rows), shared)
+        if isinstance(ids, Tensor):
+            self._check_device(ids, "ids")
+        classes = check_ids(ids, len(rows), self.num_items, shared=shared)
         with torch.no_grad(), torch.autocast(rows.device.type, enabled=False):
-            spread = classes if classes.ndim == 2 else classes.expand(len(rows), -1)
-            log_q = self._log_q(rows, spread)
-            return (_mean_of_laws(log_q) if shared else log_q).float()
+            per_query = classes if classes.ndim == 2 else classes.expand(len(rows), -1)
+            log_q = self._log_q(rows, per_query)
+            return (_log_mixture(log_q) if shared else log_q).float()
 
-    def _fit(self, given: Given) -> Tables:
-        """Make tables of what was given, on any device; the present ones may be a start."""
+    def _fit(self, inputs: RefreshInput) -> Tables:
+        """Compute tables on any device; the present tables may serve as a start."""
         return Tables({})
 
     def _draw(
-        self, queries: Tensor, m: int, positives: Tensor | None, generator: torch.Generator | None
+        self, queries: Tensor, n: int, positives: Tensor | None, generator: torch.Generator | None
     ) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
 
@@ -210,146 +227,71 @@ class Sampler(nn.Module):
         raise NotImplementedError
 
     def _draw_shared(
-        self, queries: Tensor, m: int, positives: Tensor | None, generator: torch.Generator | None
+        self, queries: Tensor, n: int, positives: Tensor | None, generator: torch.Generator | None
     ) -> tuple[Tensor, Tensor]:
-        # Every query gives as many draws as any other, but for one: the mean of the laws with less noise.
+        # Draws per query differ by at most one, which has less variance than drawing the query as well.
         b = len(queries)
         order = torch.randperm(b, generator=generator, device=queries.device)
-        rows = order.repeat(-(-m // b))[:m]
+        rows = order.repeat(-(-n // b))[:n]
         ids, _ = self._draw(queries[rows], 1, None if positives is None else positives[rows], generator)
         ids = ids[:, 0]
-        return ids, _mean_of_laws(self._log_q(queries, ids.expand(b, -1)))
+        return ids, _log_mixture(self._log_q(queries, ids.expand(b, -1)))
+
+    def _options(self) -> dict[str, Any]:
+        """The constructor arguments that must agree when tables are loaded."""
+        return {}
+
+    def _about(self) -> dict[str, Any]:
+        return {"format": FORMAT, "sampler": type(self).__name__, "num_items": self.num_items, **self._options()}
+
+    def _label(self, tables: Tables) -> Tables:
+        tables.register_buffer(ABOUT, torch.tensor(list(json.dumps(self._about()).encode()), dtype=torch.uint8))
+        return tables
 
     def _ready(self) -> Tables:
         if self.tables is None:
-            raise NotRefreshedError(
-                f"the {type(self).__name__} has not seen the classes yet; call its refresh() before it is used."
-            )
+            raise NotRefreshedError(f"this {type(self).__name__} has no tables yet; call refresh() before using it.")
         return self.tables
 
     def _check_queries(self, queries: Tensor) -> Tensor:
         rows = check_rows(queries, "queries")
         self._ready()
-        if rows.device != self.device:
-            raise InputError(
-                f"the queries are on {rows.device} but the sampler is on {self.device}; move one of them with .to()."
-            )
+        self._check_device(rows, "queries")
         return rows
 
-    def _check_ids(self, ids: Tensor, b: int, shared: bool) -> Tensor:
-        if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-            raise InputError(f"ids are {_kind(ids)}; expected a tensor of integers.")
-        if ids.ndim != 1 and (shared or ids.ndim != 2 or len(ids) != b):
-            wanted = "(j,)" if shared else f"({b}, j) or (j,)"
-            raise InputError(f"ids have shape {tuple(ids.shape)}; expected {wanted}.")
-        if ids.device != self.device:
+    def _check_device(self, tensor: Tensor, name: str) -> None:
+        if tensor.device != self.device:
             raise InputError(
-                f"the ids are on {ids.device} but the sampler is on {self.device}; move one of them with .to()."
+                f"the {name} are on {tensor.device} but the sampler is on {self.device}; move one of them with .to()."
             )
-        check_range(ids, self.num_items, "ids")
-        return ids.long()
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
         begin = f"{prefix}{TABLES}."
-        kept = {name[len(begin) :]: tensor for name, tensor in state_dict.items() if name.startswith(begin)}
-        if kept:
-            self._check_about(kept)
-            # Tables have the shapes of what they were made of: make room, then load into it as into any module.
-            self.tables = Tables({name: torch.empty_like(one, device=self.device) for name, one in kept.items()})
+        saved = {name[len(begin) :]: tensor for name, tensor in state_dict.items() if name.startswith(begin)}
+        if saved:
+            self._check_about(saved)
+            self.tables = self._tables_to_load(saved)
         super()._load_from_state_dict(state_dict, prefix, *others)
 
-    def _check_about(self, kept: Mapping[str, Tensor]) -> None:
-        """InputError if saved tables are of another sampler than this."""
-        saved = json.loads(bytes(kept[ABOUT].tolist())) if ABOUT in kept else {}
-        for name, here in self._about().items():
-            if saved.get(name) != here:
+    def _tables_to_load(self, saved: Mapping[str, Tensor]) -> Tables:
+        """Tables for torch to load into: their shapes depend on what the sampler was refreshed with."""
+        return Tables({name: torch.empty_like(tensor, device=self.device) for name, tensor in saved.items()})
+
+    def _check_about(self, saved: Mapping[str, Tensor]) -> None:
+        """InputError if saved tables belong to a sampler with other arguments."""
+        about = json.loads(bytes(saved[ABOUT].tolist())) if ABOUT in saved else {}
+        if about.get("format") != FORMAT:
+            raise InputError(
+                "the state was saved by another version of softindex; call refresh() instead of loading it."
+            )
+        for name, expected in self._about().items():
+            if about.get(name) != expected:
                 raise InputError(
-                    f"the saved sampler has {name} {saved.get(name)} but this one {here}; make both with the same."
+                    f"the saved sampler has {name} {about.get(name)} but this one has {expected}; "
+                    "create this one with the same arguments."
                 )
 
 
-def _mean_of_laws(log_q: Tensor) -> Tensor:
+def _log_mixture(log_q: Tensor) -> Tensor:
+    """log of the mean over the queries, (j,) from (b, j)."""
     return torch.logsumexp(log_q, 0) - math.log(len(log_q))
-
-
-def check_range(ids: Tensor, num_items: int, name: str) -> None:
-    """InputError unless all of the classes are in 0 .. num_items - 1."""
-    if ids.numel() and not (int(ids.min()) >= 0 and int(ids.max()) < num_items):
-        wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
-        raise InputError(f"{name} hold the class {wrong}; expected 0 to {num_items - 1}.")
-
-
-def weight_of(items: Any) -> Any:
-    """The vectors of the classes: the weight of a layer, such as nn.Embedding or nn.Linear, or what was given."""
-    return items.weight if isinstance(items, nn.Module) and isinstance(items.weight, Tensor) else items
-
-
-def check_rows(values: Any, name: str, *, finite: bool = False) -> Tensor:
-    """Return a matrix (b, d) as a tensor of float32 or float64 without its gradient; name: what the caller calls it."""
-    tensor = _as_tensor(values, name)
-    if not tensor.is_floating_point():
-        raise InputError(f"{name} are {tensor.dtype}; expected floating-point numbers.")
-    if tensor.ndim != 2 or 0 in tensor.shape:
-        raise InputError(f"{name} have shape {tuple(tensor.shape)}; expected (b, d), one row each and at least one.")
-    tensor = tensor if tensor.dtype == torch.float64 else tensor.float()
-    # A sum is finite only if all are, unless it overflows: a cheap look before the thorough one.
-    if finite and not bool(torch.isfinite(tensor.sum())):
-        wrong = (~torch.isfinite(tensor)).any(1).nonzero()
-        if len(wrong):
-            raise InputError(
-                f"{name} hold NaN or infinity, first in row {int(wrong[0])}; expected finite numbers, nothing changed."
-            )
-    return tensor
-
-
-def check_dim(rows: Tensor, dim: int) -> None:
-    """InputError unless queries have as many dimensions as the classes."""
-    if rows.shape[1] != dim:
-        raise InputError(f"the queries have {rows.shape[1]} dimensions but the classes {dim}; expected the same.")
-
-
-def check_items(items: Any, n: int) -> Tensor:
-    """Return the vectors of the classes (n, d), finite, float32; a layer stands for its weight."""
-    rows = check_rows(weight_of(items), "items", finite=True).float()
-    if len(rows) != n:
-        raise InputError(f"there are {len(rows)} items but the sampler is for {n} classes; give one row for each.")
-    return rows
-
-
-def check_vector(values: Any, n: int, name: str) -> Tensor:
-    """Return a finite number for each class, (n,) float64; name: what the caller calls it."""
-    tensor = _as_tensor(values, name)
-    if tensor.shape != (n,):
-        raise InputError(f"{name} have shape {tuple(tensor.shape)}; expected ({n},), one number for each class.")
-    tensor = tensor.double()
-    if not bool(torch.isfinite(tensor).all()):
-        raise InputError(f"{name} hold NaN or infinity; expected finite numbers.")
-    return tensor
-
-
-def check_number(value: Any, name: str, low: float, high: float, *, below: bool = False) -> float:
-    """Return a number from low to high, or below high, as a float; name: what the caller calls it."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if number and low <= value <= high and not (below and value == high):
-        return float(value)
-    raise InputError(f"{name} is {show(value)}; expected a number from {low:g} to {'below ' if below else ''}{high:g}.")
-
-
-def _check_frequencies(frequencies: Any, n: int) -> Tensor:
-    counts = check_vector(frequencies, n, "frequencies")
-    if bool((counts < 0).any()) or not bool((counts > 0).any()):
-        raise InputError("frequencies are negative or all 0; expected counts or shares, one of them above 0 at least.")
-    return counts
-
-
-def _as_tensor(values: Any, name: str) -> Tensor:
-    if isinstance(values, Tensor):
-        return values.detach()
-    try:
-        return torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name} are {show(values)}; expected a tensor or an array of numbers.") from error
-
-
-def _kind(value: Any) -> str:
-    return str(value.dtype) if isinstance(value, Tensor) else show(value)

@@ -1,4 +1,4 @@
-"""How good a sampler is for given queries: its distance from the softmax, and what that does to the gradient."""
+"""How good a sampler is for given queries: its distance from the softmax, and the error of the gradient."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from torch import Tensor
 
 from softindex.arguments import check_count
 from softindex.errors import InputError
-from softindex.train.contract import Negatives, Sampler, check_dim, check_items, check_range, check_rows, check_vector
+from softindex.train.checks import check_choice, check_dim, check_items, check_range, check_rows, check_vector
+from softindex.train.contract import Negatives, Sampler
 from softindex.train.drawing import draw
-from softindex.train.loss import sampled_cross_entropy
+from softindex.train.loss import CORRECTIONS, Correction, sampled_cross_entropy
 
 __all__ = ["Diagnosis", "diagnose"]
 
 BLOCK = 1 << 23
+"""Scores in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +27,21 @@ class Diagnosis:
     """Means over the queries; print it for a table."""
 
     sampler: str
+    """Class name of the sampler."""
     queries: int
+    """Number of queries."""
     draws: int
+    """Draws per query."""
     kl: float
-    """KL(softmax || q): what the law of the draws lacks, in nats."""
+    """KL(softmax || q) in nats."""
     kl_reverse: float
-    """KL(q || softmax)."""
+    """KL(q || softmax) in nats."""
     effective: float
-    """The part of the draws that counts, of many: 1 / (sum of p^2 / q); 1 where q is the softmax."""
+    """Effective sample size of many draws, as a share of their number: 1 / (sum of p^2 / q); 1 if q is the softmax."""
     gradient_bias: float
-    """Mean of the gradient on the target's logit less that of the full softmax."""
+    """Mean gradient on the target's logit, minus that of the full softmax."""
     gradient_rmse: float
-    """Root mean square of the distance between the gradients on all logits."""
+    """Root mean square distance between the gradients on all logits."""
 
     def __str__(self) -> str:
         return (
@@ -58,67 +63,86 @@ def diagnose(
     positives: Any = None,
     draws: int = 20,
     repeats: int = 32,
-    form: str = "B",
+    correction: Correction = "negatives",
     generator: torch.Generator | None = None,
 ) -> Diagnosis:
-    """Compare a sampler with the full softmax of items (n, d) on queries (b, d); costs as much as the full softmax.
+    """Compare a sampler with the full softmax; costs as much as the full softmax.
 
-    positives (b,): the targets; drawn from the softmax when None.  The gradient is that of the sampled loss in each of
-    `repeats` sets of draws.
+    Args:
+        sampler: A refreshed sampler.
+        queries: Query vectors, (b, d); use others than the sampler was refreshed with.
+        items: Class vectors, (num_items, d), or the layer that has them as its weight.
+        bias: Numbers added to the logits, (num_items,).
+        positives: Targets, (b,); None draws them from the softmax.
+        draws: Draws per query of the sampled loss.
+        repeats: Sets of draws over which the gradient is averaged.
+        correction: Which logits are corrected by log q; see `SampledSoftmaxLoss`.
+        generator: Source of randomness; None uses torch's global one.
+
+    Returns:
+        Distances between the two distributions, and the error of the gradient.
+
+    Raises:
+        InputError: When a shape, dtype or class is wrong, or numbers are not finite.
     """
     rows, weight = check_rows(queries, "queries", finite=True).float(), check_items(items, sampler.num_items)
     check_dim(rows, weight.shape[1])
-    m, times = check_count(draws, "draws"), check_count(repeats, "repeats")
-    added = None if bias is None else check_vector(bias, sampler.num_items, "bias")
-    targets = None if positives is None else torch.as_tensor(positives)
-    if targets is not None:
-        if targets.shape != (len(rows),) or targets.is_floating_point():
-            raise InputError(
-                f"positives are {targets.dtype} of shape {tuple(targets.shape)}; expected ({len(rows)},) integers."
-            )
-        check_range(targets, sampler.num_items, "positives")
+    n, times = check_count(draws, "draws"), check_count(repeats, "repeats")
+    check_choice(correction, "correction", CORRECTIONS)
+    checked_bias = None if bias is None else check_vector(bias, sampler.num_items, "bias")
+    targets = None if positives is None else _check_positives(positives, len(rows), sampler.num_items)
     step = max(1, BLOCK // sampler.num_items)
     sums = torch.zeros(5, dtype=torch.float64)
-    every = torch.arange(sampler.num_items, device=rows.device)
+    classes = torch.arange(sampler.num_items, device=rows.device)
     for begin in range(0, len(rows), step):
         some = rows[begin : begin + step]
         logits = (some @ weight.T).double()
-        logits = logits if added is None else logits + added
+        logits = logits if checked_bias is None else logits + checked_bias
         log_p = torch.log_softmax(logits, 1)
-        log_q = sampler.log_q(some, every).double()
-        right = draw(log_p, 1, generator) if targets is None else targets[begin : begin + step, None]
-        sums[0] += _divergence(log_p, log_q).sum().cpu()
-        sums[1] += _divergence(log_q, log_p).sum().cpu()
-        sums[2] += torch.exp(-torch.logsumexp(2 * log_p - log_q, 1)).sum().cpu()
+        target = draw(log_p, 1, generator) if targets is None else targets[begin : begin + step, None]
+        sums[:3] += _distances(log_p, sampler.log_q(some, classes).double())
         for _ in range(times):
-            drawn = sampler.sample(some, m, positives=right[:, 0], generator=generator)
-            off, square = _gradient_errors(sampler, some, logits, log_p, right, drawn, form)
-            sums[3] += off.sum().cpu() / times
-            sums[4] += square.sum().cpu() / times
+            drawn = sampler.sample(some, n, positives=target[:, 0], generator=generator)
+            log_q = sampler.log_q(some, target) if correction == "all" else None
+            sums[3:] += _gradient_errors(logits, log_p, target, drawn, correction, log_q) / times
     kl, reverse, effective, off_target, square = (sums / len(rows)).tolist()
-    name = type(sampler).__name__
-    return Diagnosis(name, len(rows), m, kl, reverse, effective, off_target, math.sqrt(square))
+    return Diagnosis(type(sampler).__name__, len(rows), n, kl, reverse, effective, off_target, math.sqrt(square))
 
 
-def _divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
-    # Where p is zero nothing is lost, whatever q is.
+def _check_positives(positives: Any, b: int, num_items: int) -> Tensor:
+    targets = torch.as_tensor(positives)
+    if targets.shape != (b,) or targets.is_floating_point():
+        raise InputError(f"positives are {targets.dtype} of shape {tuple(targets.shape)}; expected ({b},) integers.")
+    check_range(targets, num_items, "positives")
+    return targets
+
+
+def _distances(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Sums over the queries of KL(p || q), KL(q || p) and the effective share, (3,)."""
+    effective = torch.exp(-torch.logsumexp(2 * log_p - log_q, 1))
+    return torch.stack([part.sum() for part in (_kl(log_p, log_q), _kl(log_q, log_p), effective)]).cpu()
+
+
+def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    # Where p is zero the term is zero, whatever q is.
     return torch.where(log_p > -math.inf, log_p.exp() * (log_p - log_q), 0.0).sum(1)
 
 
 def _gradient_errors(
-    sampler: Sampler, queries: Tensor, logits: Tensor, log_p: Tensor, right: Tensor, drawn: Negatives, form: str
-) -> tuple[Tensor, Tensor]:
-    """The gradient on the target's logit less the true one, and the squared distance of the whole gradient, (b,)."""
-    log_q = sampler.log_q(queries, right) if form == "A" else None
+    logits: Tensor, log_p: Tensor, target: Tensor, drawn: Negatives, correction: Correction, log_q: Tensor | None
+) -> Tensor:
+    """Sums over the queries of the error on the target's logit and of the squared error on all logits, (2,)."""
     with torch.inference_mode(False), torch.enable_grad():
-        positive = logits.gather(1, right).clone().requires_grad_()
+        positive = logits.gather(1, target).clone().requires_grad_()
         negative = logits.gather(1, drawn.ids).clone().requires_grad_()
-        losses, _ = sampled_cross_entropy(positive, negative, right, drawn, form=form, positive_log_q=log_q)
+        losses, _ = sampled_cross_entropy(
+            positive, negative, target, drawn, correction=correction, positive_log_q=log_q
+        )
         losses.sum().backward()  # type: ignore[no-untyped-call]
     assert positive.grad is not None
     assert negative.grad is not None
-    true = log_p.exp().scatter_add(1, right, -torch.ones_like(right, dtype=torch.float64))
-    found = torch.zeros_like(true).scatter_add(1, right, positive.grad.double())
-    found = found.scatter_add(1, drawn.ids, negative.grad.double())
-    error = found - true
-    return error.gather(1, right)[:, 0], (error**2).sum(1)
+    exact = log_p.exp().scatter_add(1, target, -torch.ones_like(target, dtype=torch.float64))
+    sampled = torch.zeros_like(exact).scatter_add(1, target, positive.grad.double())
+    sampled = sampled.scatter_add(1, drawn.ids, negative.grad.double())
+    error = sampled - exact
+    return torch.stack([error.gather(1, target).sum(), (error**2).sum()]).cpu()

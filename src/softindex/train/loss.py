@@ -3,36 +3,46 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from softindex.arguments import check_count, check_flag
-from softindex.errors import InputError, MethodError, show
-from softindex.train.contract import Negatives, Sampler, check_range, weight_of
+from softindex.errors import InputError, show
+from softindex.train.checks import check_choice, check_range, weight_of
+from softindex.train.contract import Negatives, Sampler
 
-__all__ = ["FORMS", "SampledSoftmaxLoss", "sampled_cross_entropy"]
+__all__ = ["CORRECTIONS", "Correction", "SampledSoftmaxLoss", "sampled_cross_entropy"]
 
-FORMS = ("B", "A")
-REDUCTIONS = ("mean", "sum", "none")
+Correction = Literal["negatives", "all"]
+CORRECTIONS: tuple[str, ...] = get_args(Correction)
+Reduction = Literal["mean", "sum", "none"]
+REDUCTIONS: tuple[str, ...] = get_args(Reduction)
 
 
 class SampledSoftmaxLoss(nn.Module):
-    """-log of the softmax of the target, with the sum over all classes estimated from the draws of a sampler.
+    """Cross-entropy of the softmax, with the sum over all classes estimated from the draws of a sampler.
 
-    form "B": the target's logit as it is, each draw's logit less log(m q); a draw that is a target of the query is
-    left out, so that the draws estimate the sum over the other classes without bias.  form "A": every logit, the
-    target's too, less log q, and nothing left out, as much published code has it; more biased, and its value is no
-    estimate of the cross-entropy.
+    The loss also draws in evaluation mode: measure a model with the full softmax.
 
-    shared: one set of draws for the whole batch, which makes the logits one matrix product.
-    sparse: sparse gradients of the items, for torch.optim.SparseAdam and the like, so that no step costs all rows; the
-    items must then be a parameter itself, and not made from one.  The gradient of a bias is dense: give it another
-    optimiser.
+    Args:
+        sampler: Sampler of negatives.
+        draws: Draws n per query, or per batch if shared.
+        correction: Which logits are corrected by log q.
 
-    It draws in evaluation too: measure a model with the full softmax.
+            - "negatives" (form B of the specification): the target keeps its logit, each draw gets its logit minus
+              log(n q), and draws that are targets of the query are dropped.  The draws then estimate the sum over the
+              other classes without bias.
+            - "all" (form A): every logit, including the target's, minus log q; nothing is dropped.  Much published
+              code does this.  It is more biased, and its value does not estimate the cross-entropy.
+        shared: Use one set of draws for the entire batch, which makes the logits one matrix product.
+        ignore_index: Targets with this value do not count.
+        reduction: "mean", "sum" or "none".
+        sparse: Give the items sparse gradients, for torch.optim.SparseAdam and similar, so that no step touches all
+            rows.  The items must then be a parameter, not computed from one.  The gradient of a bias is dense and
+            needs another optimiser.
     """
 
     def __init__(
@@ -40,33 +50,32 @@ class SampledSoftmaxLoss(nn.Module):
         sampler: Sampler,
         *,
         draws: int = 100,
-        form: str = "B",
+        correction: Correction = "negatives",
         shared: bool = False,
         ignore_index: int = -100,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
         sparse: bool = False,
     ) -> None:
         super().__init__()
         if not isinstance(sampler, Sampler):
             raise InputError(f"sampler is {show(sampler)}; expected one of the samplers of softindex.train.")
-        _check_form(form)
-        if reduction not in REDUCTIONS:
-            raise InputError(f"reduction is {show(reduction)}; expected one of {', '.join(REDUCTIONS)}.")
+        check_choice(correction, "correction", CORRECTIONS)
+        check_choice(reduction, "reduction", REDUCTIONS)
         if not isinstance(ignore_index, int) or isinstance(ignore_index, bool):
             raise InputError(f"ignore_index is {show(ignore_index)}; expected an integer.")
         self.sampler = sampler
         self.draws = check_count(draws, "draws")
-        self.form, self.shared, self.sparse = form, check_flag(shared, "shared"), check_flag(sparse, "sparse")
-        self.ignore_index, self.reduction = ignore_index, reduction
+        self.shared, self.sparse = check_flag(shared, "shared"), check_flag(sparse, "sparse")
+        self.correction, self.ignore_index, self.reduction = correction, ignore_index, reduction
         self.effective: Tensor | None = None
-        """What part of the last call's draws counted: (sum of w)^2 / (m sum of w^2) of their weights w, mean over the
-        queries, from 1 / m to 1.  One set of draws does not see the classes it missed: with few it says more than
-        `Diagnosis.effective`, which is of the whole law.
+        """Effective sample size of the last call as a share of its draws: (sum w)^2 / (n sum w^2) of the draws'
+        weights w, mean over the queries, from 1 / n to 1.  One set of draws knows nothing of the classes it missed, so
+        with few draws this is larger than `Diagnosis.effective`, which covers the full distribution.
         """
 
     def extra_repr(self) -> str:
-        """What print(loss) says in the brackets."""
-        return f"draws={self.draws}, form={self.form}, shared={self.shared}, sparse={self.sparse}"
+        """The text between the brackets of repr(loss)."""
+        return f"draws={self.draws}, correction={self.correction}, shared={self.shared}, sparse={self.sparse}"
 
     def forward(
         self,
@@ -77,12 +86,24 @@ class SampledSoftmaxLoss(nn.Module):
         *,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Return the loss of queries (..., d) whose targets are positives (...), or (..., p) where they have several.
+        """Return the loss of queries with given targets.
 
-        items (n, d): the vectors of the classes, or the layer that has them as its weight.  bias (n,): added to the
-        logits.
-        Targets equal to ignore_index are left out, and so are queries without any other.  Several targets of a query
-        count alike: the loss is the cross-entropy against the uniform law over them.
+        Several targets of a query have equal weight: the loss is the cross-entropy against the uniform distribution
+        over them.
+
+        Args:
+            queries: Query vectors, (..., d).
+            positives: Targets, (...), or (..., p) for several per query.  Targets equal to `ignore_index` do not
+                count, nor do queries without any other target.
+            items: Class vectors, (num_items, d), or the layer that has them as its weight.
+            bias: Numbers added to the logits, (num_items,).
+            generator: Source of randomness; None uses torch's global one.
+
+        Returns:
+            A scalar, or (...) if `reduction` is "none"; float64 for float64 input, float32 otherwise.
+
+        Raises:
+            InputError: When a shape, dtype, device or class is wrong.
         """
         weight = weight_of(items)
         self._check(queries, positives, weight, bias)
@@ -99,12 +120,12 @@ class SampledSoftmaxLoss(nn.Module):
         layer = _Layer(weight, bias, self.sparse, getattr(items, "padding_idx", None))
         losses = self._losses(rows, _fill(targets, real), real, layer, generator)
         if self.reduction == "none":
-            whole = torch.zeros(kept.shape, dtype=losses.dtype, device=losses.device)
-            return whole.index_put((kept.nonzero()[:, 0],), losses).view(lead)
+            every = torch.zeros(kept.shape, dtype=losses.dtype, device=losses.device)
+            return every.index_put((kept.nonzero()[:, 0],), losses).view(lead)
         return losses.sum() if self.reduction == "sum" else losses.mean()
 
     def _nothing(self, queries: Tensor, weight: Tensor, lead: torch.Size) -> Tensor:
-        """The loss where no target counts: zero, and so are its gradients."""
+        """The loss where no target counts: zero, with zero gradients."""
         zero = queries.flatten()[:0].sum() + weight[:0].sum()
         zero = zero if zero.dtype == torch.float64 else zero.float()
         return zero.expand(lead).clone() if self.reduction == "none" else zero
@@ -118,55 +139,58 @@ class SampledSoftmaxLoss(nn.Module):
             positive_logits = layer.logits(rows, targets)
             negative_logits = layer.logits(rows, negatives.ids)
         else:
-            # One look at the items for both: one gradient, and one pass over it.
+            # Read the items once for both: one gradient, and one pass over it.
             logits = layer.logits(rows, torch.cat([targets, negatives.ids], 1))
             positive_logits, negative_logits = logits[:, : targets.shape[1]], logits[:, targets.shape[1] :]
-        log_q = None
-        if self.form == "A":
-            if self.shared:
-                log_q = self.sampler.log_q(rows, targets.flatten(), shared=True).view(targets.shape)
-            else:
-                log_q = self.sampler.log_q(rows, targets)
+        log_q = self._target_log_q(rows, targets) if self.correction == "all" else None
         losses, effective = sampled_cross_entropy(
-            positive_logits, negative_logits, targets, negatives, form=self.form, positive_log_q=log_q
+            positive_logits, negative_logits, targets, negatives, correction=self.correction, positive_log_q=log_q
         )
         self.effective = effective.mean()
         return losses
 
+    def _target_log_q(self, rows: Tensor, targets: Tensor) -> Tensor:
+        if self.shared:
+            return self.sampler.log_q(rows, targets.flatten(), shared=True).view(targets.shape)
+        return self.sampler.log_q(rows, targets)
+
     def _check(self, queries: Tensor, positives: Tensor, weight: Any, bias: Tensor | None) -> None:
-        n = self.sampler.num_items
         for name, tensor in (("queries", queries), ("positives", positives), ("items", weight)):
             if not isinstance(tensor, Tensor):
                 raise InputError(f"{name} are {show(tensor)}; expected a tensor.")
-        if queries.ndim < 2 or not queries.is_floating_point():
-            raise InputError(
-                f"queries have shape {tuple(queries.shape)} and dtype {queries.dtype}; expected (b, d) floats."
-            )
-        if weight.shape != (n, queries.shape[-1]):
-            raise InputError(
-                f"items have shape {tuple(weight.shape)}; expected {(n, queries.shape[-1])}: "
-                f"{n} classes of the sampler, {queries.shape[-1]} dimensions of the queries."
-            )
-        if positives.is_floating_point() or positives.dtype == torch.bool:
-            raise InputError(f"positives are {positives.dtype}; expected integers.")
-        lead = queries.shape[:-1]
-        if positives.shape != lead and positives.shape[:-1] != lead:
-            raise InputError(
-                f"positives have shape {tuple(positives.shape)}; expected {tuple(lead)}, "
-                "or one axis more for several targets of each query."
-            )
-        if bias is not None and (not isinstance(bias, Tensor) or bias.shape != (n,)):
-            given = tuple(bias.shape) if isinstance(bias, Tensor) else show(bias)
-            raise InputError(f"bias has shape {given}; expected a tensor ({n},).")
-        for name, tensor in (("positives", positives), ("items", weight), ("bias", bias)):
-            if tensor is not None and tensor.device != queries.device:
+        _check_shapes(queries, positives, weight, bias, self.sampler.num_items)
+        for name, other in (("positives", positives), ("items", weight), ("bias", bias)):
+            if other is not None and other.device != queries.device:
                 raise InputError(
-                    f"the queries are on {queries.device} but the {name} on {tensor.device}; move one with .to()."
+                    f"the queries are on {queries.device} but the {name} on {other.device}; move one with .to()."
                 )
 
 
+def _check_shapes(queries: Tensor, positives: Tensor, weight: Tensor, bias: Any, num_items: int) -> None:
+    if queries.ndim < 2 or not queries.is_floating_point():
+        raise InputError(
+            f"queries have shape {tuple(queries.shape)} and dtype {queries.dtype}; expected (b, d) floats."
+        )
+    if weight.shape != (num_items, queries.shape[-1]):
+        raise InputError(
+            f"items have shape {tuple(weight.shape)}; expected {(num_items, queries.shape[-1])}: "
+            f"{num_items} classes of the sampler, {queries.shape[-1]} dimensions of the queries."
+        )
+    if positives.is_floating_point() or positives.dtype == torch.bool:
+        raise InputError(f"positives are {positives.dtype}; expected integers.")
+    lead = queries.shape[:-1]
+    if positives.shape != lead and positives.shape[:-1] != lead:
+        raise InputError(
+            f"positives have shape {tuple(positives.shape)}; expected {tuple(lead)}, "
+            "or one more axis for several targets per query."
+        )
+    if bias is not None and (not isinstance(bias, Tensor) or bias.shape != (num_items,)):
+        given = tuple(bias.shape) if isinstance(bias, Tensor) else show(bias)
+        raise InputError(f"bias has shape {given}; expected a tensor ({num_items},).")
+
+
 class _Layer(NamedTuple):
-    """The classes as the loss looks at them."""
+    """The output layer: weight, bias, and how its gradient is formed."""
 
     weight: Tensor
     bias: Tensor | None
@@ -174,7 +198,7 @@ class _Layer(NamedTuple):
     padding: int | None
 
     def logits(self, rows: Tensor, ids: Tensor) -> Tensor:
-        """Logits (b, j) of classes (b, j), each query its own, or (j,), all the same; float32, or float64 if given."""
+        """Logits (b, j) of classes (b, j), or (j,) for all queries; float64 for float64 input, float32 otherwise."""
         vectors = functional.embedding(ids, self.weight, padding_idx=self.padding, sparse=self.sparse)
         common = torch.promote_types(vectors.dtype, rows.dtype)
         vectors, wide = vectors.to(common), rows.to(common)
@@ -189,46 +213,57 @@ def sampled_cross_entropy(
     positives: Tensor,
     negatives: Negatives,
     *,
-    form: str = "B",
+    correction: Correction = "negatives",
     positive_log_q: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the losses (b,) from logits of any similarity, and what part of the draws counted (b,).
+    """Return the losses computed from logits of any similarity.
 
-    positive_logits (b, p) of positives (b, p), equal ones counting once; negative_logits (b, m) of negatives, whose ids
-    are (b, m) or (m,).  Form "A" needs positive_log_q (b, p).
+    Args:
+        positive_logits: Logits of the targets, (b, p).
+        negative_logits: Logits of the draws, (b, n).
+        positives: Targets, (b, p); equal targets of a query count once.
+        negatives: The draws, with ids (b, n) or (n,).
+        correction: Which logits are corrected by log q, "negatives" or "all"; see `SampledSoftmaxLoss`.
+        positive_log_q: log q of the targets, (b, p); needed for "all".
+
+    Returns:
+        The losses (b,), and the effective sample size as a share of the draws (b,).
+
+    Raises:
+        InputError: When shapes do not agree, or `positive_log_q` is missing.
     """
-    _check_form(form)
-    if form == "A" and positive_log_q is None:
-        raise InputError("form A corrects the targets too; give positive_log_q, as sampler.log_q returns it.")
+    check_choice(correction, "correction", CORRECTIONS)
+    if correction == "all" and positive_log_q is None:
+        raise InputError('correction="all" needs the log q of the targets; pass positive_log_q=sampler.log_q(...).')
     _check_logits(positive_logits, negative_logits, positives, negatives)
-    m = negative_logits.shape[1]
+    n = negative_logits.shape[1]
     corrected = _widen(negative_logits) - negatives.log_q
-    right = _widen(positive_logits)
-    if form == "A" and positive_log_q is not None:
-        right = right - positive_log_q
+    targets = _widen(positive_logits)
+    if correction == "all" and positive_log_q is not None:
+        targets = targets - positive_log_q
     else:
         ids = negatives.ids.expand(len(positives), -1)
         hits = (ids[:, :, None] == positives[:, None, :]).any(2) if positives.shape[1] > 1 else ids == positives
-        corrected = (corrected - math.log(m)).masked_fill(hits, -math.inf)
-    again = _repeats(positives)
-    log_z = torch.logsumexp(torch.cat([right.masked_fill(again, -math.inf), corrected], 1), 1)
-    share = right.masked_fill(again, 0.0).sum(1) / (~again).sum(1)
-    return log_z - share, _effective(corrected.detach())
+        corrected = (corrected - math.log(n)).masked_fill(hits, -math.inf)
+    repeated = _repeats(positives)
+    log_z = torch.logsumexp(torch.cat([targets.masked_fill(repeated, -math.inf), corrected], 1), 1)
+    mean_target = targets.masked_fill(repeated, 0.0).sum(1) / (~repeated).sum(1)
+    return log_z - mean_target, _effective(corrected.detach())
 
 
-def _check_logits(right: Tensor, wrong: Tensor, positives: Tensor, negatives: Negatives) -> None:
-    for name, tensor in (("positive_logits", right), ("negative_logits", wrong), ("positives", positives)):
+def _check_logits(positive: Tensor, negative: Tensor, positives: Tensor, negatives: Negatives) -> None:
+    for name, tensor in (("positive_logits", positive), ("negative_logits", negative), ("positives", positives)):
         if tensor.ndim != 2:
-            raise InputError(f"{name} have shape {tuple(tensor.shape)}; expected two axes, a row for each query.")
-    b, m = wrong.shape
-    if right.shape != positives.shape or len(right) != b:
+            raise InputError(f"{name} have shape {tuple(tensor.shape)}; expected two axes, one row per query.")
+    b, n = negative.shape
+    if positive.shape != positives.shape or len(positive) != b:
         raise InputError(
-            f"positive_logits have shape {tuple(right.shape)} and positives {tuple(positives.shape)}; "
-            f"expected ({b}, p) for both, as many rows as negative_logits."
+            f"positive_logits have shape {tuple(positive.shape)} and positives {tuple(positives.shape)}; "
+            f"expected ({b}, p) for both, the same number of rows as negative_logits."
         )
-    if negatives.ids.shape not in ((b, m), (m,)) or negatives.log_q.shape != negatives.ids.shape:
+    if negatives.ids.shape not in ((b, n), (n,)) or negatives.log_q.shape != negatives.ids.shape:
         raise InputError(
-            f"the ids of negatives have shape {tuple(negatives.ids.shape)}; expected {(b, m)} or ({m},), as the logits."
+            f"the ids of negatives have shape {tuple(negatives.ids.shape)}; expected {(b, n)} or ({n},), as the logits."
         )
 
 
@@ -237,30 +272,25 @@ def _widen(logits: Tensor) -> Tensor:
 
 
 def _choose(targets: Tensor, real: Tensor, generator: torch.Generator | None) -> Tensor:
-    """One of the targets (b, p) of each row, any of the real ones alike."""
-    chances = torch.rand(real.shape, generator=generator, device=real.device).masked_fill(~real, -1.0)
-    return targets.gather(1, chances.argmax(1, keepdim=True))[:, 0]
+    """One of the real targets (b, p) of each row, all equally likely."""
+    keys = torch.rand(real.shape, generator=generator, device=real.device).masked_fill(~real, -1.0)
+    return targets.gather(1, keys.argmax(1, keepdim=True))[:, 0]
 
 
 def _effective(log_weights: Tensor) -> Tensor:
-    """(sum w)^2 / (m sum w^2) of log-weights (b, m); 0 where there is none."""
+    """(sum w)^2 / (n sum w^2) of log-weights (b, n); 0 where all draws were dropped."""
     ratio = 2 * torch.logsumexp(log_weights, 1) - torch.logsumexp(2 * log_weights, 1) - math.log(log_weights.shape[1])
     return torch.exp(ratio).nan_to_num(0.0)
 
 
 def _fill(targets: Tensor, real: Tensor) -> Tensor:
-    """Targets (b, p) with one that is real in the place of those that are not."""
+    """Targets (b, p) in which a real target of the row replaces the ignored ones."""
     return torch.where(real, targets, targets.gather(1, real.int().argmax(1, keepdim=True)))
 
 
 def _repeats(positives: Tensor) -> Tensor:
-    """Which of the targets (b, p) stand before in their row."""
+    """Which targets (b, p) already occurred in their row."""
     if positives.shape[1] == 1:
         return torch.zeros_like(positives, dtype=torch.bool)
     same = positives[:, :, None] == positives[:, None, :]
     return torch.tril(same, diagonal=-1).any(2)
-
-
-def _check_form(form: str) -> None:
-    if form not in FORMS:
-        raise MethodError(f"form is {show(form)}; expected one of {', '.join(FORMS)}.")

@@ -1,9 +1,9 @@
-"""MIDXSampler: fits a multi-index to the classes, and draws from its law."""
+"""MIDXSampler: draws classes from an inverted multi-index fitted to their vectors."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -11,35 +11,46 @@ from torch import Tensor
 from torch.nn import functional
 
 from softindex.arguments import check_count, check_seed, check_threads
-from softindex.errors import MethodError
-from softindex.train.calibration import calibrate
-from softindex.train.codebooks import QUANTIZERS, Codebooks, fit_codebooks, query_metric
-from softindex.train.contract import Given, Sampler, Tables, check_dim, check_number
-from softindex.train.drawing import cumulate, find, log_shares
-from softindex.train.multi_index import BucketSoftmax, CodewordLaw, ThreeSteps, invert, weigh
+from softindex.records import Doubles
+from softindex.train.checks import check_choice, check_dim, check_number
+from softindex.train.class_weights import fit_class_weights
+from softindex.train.codebooks import QUANTIZERS, Codebooks, Quantizer, fit_codebooks, query_metric
+from softindex.train.codeword_law import ClusterSoftmaxLaw, CodewordLaw, SoftmaxLaw, cluster_tables, weight_tables
+from softindex.train.contract import RefreshInput, Sampler, Tables
+from softindex.train.drawing import cumulate, find, log_normalise
 
-__all__ = ["RESIDUALS", "MIDXSampler"]
+__all__ = ["RESIDUALS", "MIDXSampler", "Residual"]
 
-RESIDUALS = ("uniform", "weighted", "exact", "oracle")
+Residual = Literal["uniform", "weighted", "exact", "oracle"]
+RESIDUALS: tuple[str, ...] = get_args(Residual)
 LIGHTEST = 1e-12
-"""What the rarest class counts at least, of what the most frequent counts: k-means chooses among all."""
+"""Least weight of a class in k-means, relative to the heaviest: every class must be able to get a codeword."""
 
 
 class MIDXSampler(Sampler):
     """Draw classes nearly as often as the softmax does, at a cost that does not depend on their number.
 
-    quantizer: "rq", the second codebook is for what the first leaves; "pq", each is for half of the coordinates.
-    residual: what is done about the difference between a class and its codewords.
+    Two codebooks approximate each class vector by a pair of codewords; the classes with the same pair are a cluster.
+    A query scores the codewords only, draws a pair, then a class of that cluster.
 
-    - "uniform": nothing, as published; classes with the same codes are drawn alike.
-    - "weighted": each class has a weight, which makes a bias exact; where refresh is given queries, the weights make
-      each class as frequent over these as the softmax would.
-    - "exact": a softmax of the vectors among the classes with the same codes; reads all of them.
-    - "oracle": the three steps without any approximation, which is the softmax itself; reads every class.
+    Args:
+        num_items: Number of classes.
+        codewords: Size of each codebook.
+        quantizer: "rq": the second codebook quantises the residuals of the first.  "pq": each codebook quantises half
+            of the coordinates.
+        residual: How to treat the difference between a class and its codewords.
 
-    unigram_mix: the part of draws that come by frequency instead, which bounds what one draw can weigh.
-    frequency_power: classes count in the codebooks by their frequency to this power, where refresh is given any.
-    Where it is given queries, codewords are near in the products with those instead of in distance.
+            - "uniform": ignore it, as published; the classes of a cluster are drawn equally often.
+            - "weighted": each class has a weight.  This makes a bias exact.  If `refresh` gets queries, the weights
+              also make each class as frequent over those queries as under the softmax.
+            - "exact": the softmax of the vectors inside a cluster; scores every class of a drawn cluster.
+            - "oracle": no approximation: the softmax itself; scores every class.
+        unigram_mix: Share of draws made by frequency instead, which bounds the weight of a single draw.
+        frequency_power: If `refresh` gets frequencies, k-means weights classes by frequency to this power.
+        seed: Seed of k-means.
+        threads: Threads used by `refresh`; None uses all cores.
+
+    If `refresh` gets queries, k-means minimises the error of the products with such queries instead of the distance.
     """
 
     def __init__(
@@ -47,8 +58,8 @@ class MIDXSampler(Sampler):
         num_items: int,
         *,
         codewords: int = 64,
-        quantizer: str = "rq",
-        residual: str = "uniform",
+        quantizer: Quantizer = "rq",
+        residual: Residual = "uniform",
         unigram_mix: float = 0.0,
         frequency_power: float = 0.5,
         seed: int = 0,
@@ -56,10 +67,8 @@ class MIDXSampler(Sampler):
     ) -> None:
         super().__init__(num_items)
         self.codewords = check_count(codewords, "codewords")
-        if quantizer not in QUANTIZERS:
-            raise MethodError(f"quantizer is {quantizer!r}; expected one of {', '.join(QUANTIZERS)}.")
-        if residual not in RESIDUALS:
-            raise MethodError(f"residual is {residual!r}; expected one of {', '.join(RESIDUALS)}.")
+        check_choice(quantizer, "quantizer", QUANTIZERS)
+        check_choice(residual, "residual", RESIDUALS)
         self.quantizer, self.residual = quantizer, residual
         self.unigram_mix = check_number(unigram_mix, "unigram_mix", 0, 1, below=True)
         self.frequency_power = check_number(frequency_power, "frequency_power", 0, 2)
@@ -74,80 +83,84 @@ class MIDXSampler(Sampler):
         }
 
     def extra_repr(self) -> str:
-        """What print(sampler) says in the brackets."""
+        """The text between the brackets of repr(sampler)."""
         return f"{self.num_items}, codewords={self.codewords}, quantizer={self.quantizer}, residual={self.residual}"
 
-    def _fit(self, given: Given) -> Tables:
-        given.need_items()
+    def _fit(self, inputs: RefreshInput) -> Tables:
+        inputs.require_items()
         if self.unigram_mix:
-            given.need_frequencies()
-        tables = self._fit_tables(given)
+            inputs.require_frequencies()
+        tables = self._fit_tables(inputs)
         if self.unigram_mix:
-            log_weights = torch.log(given.seen())
-            tables |= {"unigram": cumulate(log_weights), "log_unigram": log_shares(log_weights).float()}
+            log_weights = torch.log(inputs.positive_frequencies())
+            tables |= {"unigram": cumulate(log_weights), "log_unigram": log_normalise(log_weights).float()}
         return Tables(tables)
 
-    def _fit_tables(self, given: Given) -> dict[str, Tensor]:
-        items, bias = given.need_items(), given.bias
+    def _fit_tables(self, inputs: RefreshInput) -> dict[str, Tensor]:
+        items, bias = inputs.require_items(), inputs.bias
         if self.residual == "uniform" and bias is not None:
-            return self._fit_biased(given, bias)
-        books = self._fit_codebooks(given)
-        tables = invert(books.codes, books.first, books.second)
+            return self._fit_biased(inputs, bias)
+        books = self._fit_codebooks(inputs)
+        tables = cluster_tables(books.codes, books.first, books.second)
         log_weight = None if bias is None else bias.cpu()
-        if self.residual == "weighted" and given.queries is not None:
-            log_weight = calibrate(tables, items, log_weight, given.queries)
+        if self.residual == "weighted" and inputs.queries is not None:
+            log_weight = fit_class_weights(tables, items, log_weight, inputs.queries)
         if self.residual in ("exact", "oracle"):
             tables["items"] = items.clone()
-        return tables | weigh(tables, log_weight)
+        return tables | weight_tables(tables, log_weight)
 
-    def _fit_biased(self, given: Given, bias: Tensor) -> dict[str, Tensor]:
-        """Without weights a bias is one more coordinate of the classes, in which every query is one."""
-        items, queries = given.need_items(), given.queries
+    def _fit_biased(self, inputs: RefreshInput, bias: Tensor) -> dict[str, Tensor]:
+        """Without weights the bias becomes one more coordinate of the classes, which is 1 in every query."""
+        items, queries = inputs.require_items(), inputs.queries
         wide = torch.cat([items, bias.float()[:, None].to(items.device)], 1)
-        asked = None if queries is None else functional.pad(queries.float(), (0, 1), value=1.0)
-        books = self._fit_codebooks(given._replace(items=wide, queries=asked))
-        tables = invert(books.codes, books.first[:, :-1].copy(), books.second[:, :-1].copy())
+        wide_queries = None if queries is None else functional.pad(queries.float(), (0, 1), value=1.0)
+        books = self._fit_codebooks(inputs._replace(items=wide, queries=wide_queries))
+        tables = cluster_tables(books.codes, books.first[:, :-1].copy(), books.second[:, :-1].copy())
         tables |= {
             "first_bias": torch.from_numpy(books.first[:, -1].copy()),
             "second_bias": torch.from_numpy(books.second[:, -1].copy()),
         }
-        return tables | weigh(tables, None)
+        return tables | weight_tables(tables, None)
 
-    def _fit_codebooks(self, given: Given) -> Codebooks:
-        items, start, weights = given.need_items(), None, None
-        if given.frequencies is not None:
-            shares = (given.seen() / given.seen().max()).cpu().numpy()
-            weights = np.maximum(shares**self.frequency_power, LIGHTEST)
+    def _fit_codebooks(self, inputs: RefreshInput) -> Codebooks:
+        items, start = inputs.require_items(), None
         if self.tables is not None:
-            books = [_whole(self.tables, name) for name in ("first", "second")]
-            if books[0].shape[1] == items.shape[1]:
-                start = (books[0].cpu().numpy(), books[1].cpu().numpy())
+            first, second = _with_bias(self.tables, "first"), _with_bias(self.tables, "second")
+            if first.shape[1] == items.shape[1]:
+                start = (first.cpu().numpy(), second.cpu().numpy())
         return fit_codebooks(
             items.cpu().numpy(),
             self.codewords,
             self.quantizer,
-            weights=weights,
-            metric=None if given.queries is None else query_metric(given.queries.float().cpu().numpy()),
+            weights=self._kmeans_weights(inputs),
+            metric=None if inputs.queries is None else query_metric(inputs.queries.float().cpu().numpy()),
             start=start,
             seed=self.seed,
             threads=self.threads,
         )
 
+    def _kmeans_weights(self, inputs: RefreshInput) -> Doubles | None:
+        if inputs.frequencies is None:
+            return None
+        counts = inputs.positive_frequencies()
+        shares = (counts / counts.max()).cpu().numpy()
+        return np.maximum(shares**self.frequency_power, LIGHTEST)
+
     def _draw(
-        self, queries: Tensor, m: int, positives: Tensor | None, generator: torch.Generator | None
+        self, queries: Tensor, n: int, positives: Tensor | None, generator: torch.Generator | None
     ) -> tuple[Tensor, Tensor]:
         law = self._law(queries)
-        ids = law.draw(m, generator)
+        ids = law.draw(n, generator)
         if self.unigram_mix:
-            shares = torch.rand((2, *ids.shape), generator=generator, device=ids.device, dtype=torch.float64)
-            ids = torch.where(shares[0] < self.unigram_mix, find(law.tables["unigram"], shares[1]), ids)
+            uniforms = torch.rand((2, *ids.shape), generator=generator, device=ids.device, dtype=torch.float64)
+            ids = torch.where(uniforms[0] < self.unigram_mix, find(law.tables["unigram"], uniforms[1]), ids)
         return ids, self._mix(law, ids)
 
     def _log_q(self, queries: Tensor, ids: Tensor) -> Tensor:
         return self._mix(self._law(queries), ids)
 
     def _law(self, queries: Tensor) -> CodewordLaw:
-        kind = {"exact": BucketSoftmax, "oracle": ThreeSteps}.get(self.residual, CodewordLaw)
+        kind = {"exact": ClusterSoftmaxLaw, "oracle": SoftmaxLaw}.get(self.residual, CodewordLaw)
         return kind(self._ready(), queries.float())
 
     def _mix(self, law: CodewordLaw, ids: Tensor) -> Tensor:
@@ -163,7 +176,7 @@ class MIDXSampler(Sampler):
         return rows
 
 
-def _whole(tables: Tables, name: str) -> Tensor:
-    """A codebook with the coordinate of its bias, if it has one."""
+def _with_bias(tables: Tables, name: str) -> Tensor:
+    """A codebook including the coordinate of its bias, if it has one."""
     bias = f"{name}_bias"
     return torch.cat([tables[name], tables[bias][:, None]], 1) if bias in tables else tables[name]

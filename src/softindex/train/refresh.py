@@ -1,4 +1,4 @@
-"""Refresher: looks at the classes again while a model trains, in another thread so that training does not wait."""
+"""Refresher: refreshes a sampler while a model trains, in another thread so that training does not wait."""
 
 from __future__ import annotations
 
@@ -13,30 +13,44 @@ from torch import Tensor, nn
 
 from softindex.arguments import check_count, check_flag, check_share
 from softindex.errors import InputError
-from softindex.train.contract import Sampler, Tables, weight_of
+from softindex.train.checks import weight_of
+from softindex.train.contract import Sampler, Tables
 
 __all__ = ["Refresher"]
 
 KEPT = 1024
-"""Recent queries that a refresh is given."""
-KEPT_OF_A_STEP = 64
-LATELY = 20
-"""Steps over which the effective part of the draws is averaged."""
+"""Recent queries passed to a refresh."""
+KEPT_PER_STEP = 64
+WINDOW = 20
+"""Steps over which the effective share of the draws is averaged."""
 
 Source = Tensor | nn.Module | Callable[[], Tensor] | None
 
 
 class Refresher:
-    """Refresh a sampler every so many steps, every so many epochs, or when few of its draws count.
+    """Refresh a sampler after a number of steps or epochs, or when its effective sample size falls.
 
-    items, bias: the tensors that are trained, or the layer, or a function that returns them; read at each refresh.
-    Give it what you gave the sampler's own refresh, and queries to every step: nothing is remembered from there.
-    steps, epochs: after so many of them.  effective: when the effective part of the draws, told to `step`, falls below
-    this part of what it was after the last refresh.  background: the new tables are made in another thread from a copy
-    of the items, and put to use at the first step after they are ready.
+    Pass the same data as to `sampler.refresh`, and queries to every `step`: the Refresher knows nothing from earlier
+    refreshes of the sampler.  At least one of `steps`, `epochs` and `effective` is needed.
 
-    A refresh that fails, as of items that hold NaN, raises from the `step`, `epoch` or `wait` that finds it ended; the
-    old tables stay in use.  When tables are ready depends on the clock: for the same run twice, use background=False.
+    A failed refresh, for example of items with NaN, raises from the next `step`, `epoch` or `wait` after it ended; the
+    old tables stay in use.  When background tables are ready depends on the clock, so use background=False for
+    repeatable runs.
+
+    Args:
+        sampler: The sampler.
+        items: Class vectors, the layer, or a function that returns them; read at each refresh.
+        frequencies: How often each class occurs as a target, (num_items,).
+        bias: Numbers added to the logits, or a function that returns them; read at each refresh.
+        steps: Refresh after this many steps.
+        epochs: Refresh after this many epochs.
+        effective: Refresh when the effective share passed to `step` falls below this fraction of its best value since
+            the last refresh.
+        background: Compute the new tables in another thread from a copy of the items, and install them at the first
+            step after they are ready.
+
+    Raises:
+        InputError: When none of `steps`, `epochs` and `effective` is given.
     """
 
     def __init__(
@@ -57,29 +71,32 @@ class Refresher:
         self._epochs = None if epochs is None else check_count(epochs, "epochs")
         self._effective = None if effective is None else check_share(effective, "effective")
         if steps is None and epochs is None and effective is None:
-            raise InputError("nothing says when to refresh; give steps, epochs or effective.")
+            raise InputError("it is not clear when to refresh; pass steps, epochs or effective.")
         self._pool = ThreadPoolExecutor(1, "softindex-refresh") if check_flag(background, "background") else None
-        self._coming: Future[Tables] | None = None
+        self._pending: Future[Tables] | None = None
         self._replaces: Tables | None = None
         self._recent: list[Tensor] = []
         self._random = torch.Generator().manual_seed(0)
         self._closed = False
         self._after_steps = self._after_epochs = 0
-        self._told = 0
-        self._best = self._now = 0.0
+        self._reported = 0
+        self._best = self._average = 0.0
         self.refreshes = 0
-        """How many times new tables were put to use."""
+        """Number of times new tables were installed."""
 
     def step(self, queries: Tensor | None = None, effective: Tensor | float | None = None) -> None:
-        """Say that a step of training is done: its queries (b, d), and what part of its draws counted.
+        """Report a training step.
 
-        The queries are for samplers that look at them; `effective` is `SampledSoftmaxLoss.effective`.
+        Args:
+            queries: Queries of the step, (..., d), for samplers that use recent queries.
+            effective: `SampledSoftmaxLoss.effective` of the step; needed if refreshes depend on it.
+
+        Raises:
+            InputError: When `effective` is missing, the Refresher is closed, or a background refresh failed.
         """
-        self._take()
+        self._collect()
         if self._effective is not None and effective is None:
-            raise InputError(
-                "refreshes depend on the effective part of the draws; give step(effective=loss.effective)."
-            )
+            raise InputError("refreshes depend on the effective sample size; call step(effective=loss.effective).")
         if queries is not None:
             self._keep(queries.detach())
         self._after_steps += 1
@@ -90,40 +107,40 @@ class Refresher:
             self.refresh()
 
     def epoch(self) -> None:
-        """Say that an epoch is done."""
-        self._take()
+        """Report the end of an epoch."""
+        self._collect()
         self._after_epochs += 1
         if self._epochs is not None and self._after_epochs >= self._epochs:
             self.refresh()
 
     def refresh(self) -> None:
-        """Refresh now; in the background, if that is where refreshes are made and none is on its way."""
+        """Refresh now, or start to in the background; does nothing while a background refresh is running."""
         if self._closed:
-            raise InputError("this Refresher is closed; make a new one.")
-        if self._coming is not None:
+            raise InputError("this Refresher is closed; create a new one.")
+        if self._pending is not None:
             return
         self._after_steps = self._after_epochs = 0
-        asked = {
+        options = {
             "frequencies": self._frequencies,
             "queries": torch.cat(self._recent) if self._recent else None,
             "bias": _copy(self._bias),
         }
         items = _copy(self._items)
         if self._pool is None:
-            self._put(self.sampler.fit(items, **asked))
+            self._install(self.sampler.fit(items, **options))
         else:
             self._replaces = self.sampler.tables
-            self._coming = self._pool.submit(self.sampler.fit, items, **asked)
+            self._pending = self._pool.submit(self.sampler.fit, items, **options)
 
     def wait(self) -> None:
-        """Wait for a refresh that is on its way, and put it to use."""
-        self._take(wait=True)
+        """Wait for a running background refresh and install its tables."""
+        self._collect(wait=True)
 
     def close(self) -> None:
-        """End the thread when it has ended what it does, and drop that; leaving a `with` block puts it to use first."""
+        """Wait for the thread and drop its result; leaving a `with` block installs the result first."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
-        self._coming, self._closed = None, True
+        self._pending, self._closed = None, True
 
     def __enter__(self) -> Self:
         return self
@@ -137,25 +154,25 @@ class Refresher:
         finally:
             self.close()
 
-    def _take(self, *, wait: bool = False) -> None:
-        if self._coming is not None and (wait or self._coming.done()):
-            coming, self._coming = self._coming, None
-            tables = coming.result()
-            # Somebody else may have refreshed or loaded the sampler since: what they know is newer.
+    def _collect(self, *, wait: bool = False) -> None:
+        if self._pending is not None and (wait or self._pending.done()):
+            pending, self._pending = self._pending, None
+            tables = pending.result()
+            # If the sampler was refreshed or loaded since, those tables are newer.
             if self.sampler.tables is self._replaces:
-                self._put(tables)
+                self._install(tables)
 
-    def _put(self, tables: Tables) -> None:
+    def _install(self, tables: Tables) -> None:
         self.sampler.install(tables)
         self.refreshes += 1
-        self._told, self._best, self._now = 0, 0.0, 0.0
+        self._reported, self._best, self._average = 0, 0.0, 0.0
 
     def _keep(self, queries: Tensor) -> None:
         flat = queries.reshape(-1, queries.shape[-1])
-        if len(flat) > KEPT_OF_A_STEP:
-            flat = flat[torch.randint(len(flat), (KEPT_OF_A_STEP,), generator=self._random).to(flat.device)]
+        if len(flat) > KEPT_PER_STEP:
+            flat = flat[torch.randint(len(flat), (KEPT_PER_STEP,), generator=self._random).to(flat.device)]
         flat = flat.to("cpu", torch.float32, copy=True)
-        # A step that overflowed, as steps in half precision may, says nothing about the queries to come.
+        # Steps in half precision may overflow; such queries say nothing about later ones.
         flat = flat[torch.isfinite(flat).all(1)]
         if self._recent and self._recent[0].shape[1] != flat.shape[1]:
             self._recent.clear()
@@ -164,23 +181,23 @@ class Refresher:
         while sum(map(len, self._recent)) > KEPT:
             self._recent.pop(0)
 
-    def _has_fallen(self, effective: float, part: float) -> bool:
-        """Whether the mean of what was told lately is below a part of what it was at its best since the refresh."""
+    def _has_fallen(self, effective: float, fraction: float) -> bool:
+        """Whether the recent average is below a fraction of its best value since the last refresh."""
         if not math.isfinite(effective):
             return False
-        self._told += 1
-        # The mean of all at first, then one that forgets.
-        self._now += (effective - self._now) / min(self._told, LATELY)
-        if self._told < LATELY:
+        self._reported += 1
+        # A plain mean of the first values, then an exponential moving average.
+        self._average += (effective - self._average) / min(self._reported, WINDOW)
+        if self._reported < WINDOW:
             return False
-        self._best = max(self._best, self._now)
-        return self._now < part * self._best
+        self._best = max(self._best, self._average)
+        return self._average < fraction * self._best
 
 
 def _copy(source: Source) -> Tensor | None:
-    """What a source holds now, on the CPU and apart from it: training goes on while a refresh looks at it."""
+    """A copy of the source's present value on the CPU: training goes on during a refresh."""
     if source is None:
         return None
-    now = weight_of(source)
-    now = now if isinstance(now, Tensor) else now()
-    return now.detach().to("cpu", copy=True)
+    value = weight_of(source)
+    value = value if isinstance(value, Tensor) else value()
+    return value.detach().to("cpu", copy=True)

@@ -1,98 +1,126 @@
-"""TwoLevelSampler: negatives from the two-level laws of a softindex Index."""
+"""TwoLevelSampler: negatives from the two-level distributions of a softindex Index."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from softindex.arguments import check_count, check_seed, check_threads
-from softindex.contents import from_stored, to_stored
-from softindex.errors import MethodError, show
-from softindex.index import Index, build
-from softindex.records import Stored
-from softindex.train.contract import Given, Sampler, Tables, check_dim
+from softindex.index import Index, build, from_stored, to_stored
+from softindex.records import Floats, Stored
+from softindex.train.checks import check_choice, check_dim
+from softindex.train.contract import RefreshInput, Sampler, Tables
 
 __all__ = ["TwoLevelSampler"]
 
-METHODS = ("s-2ls", "sd-2ls", "2ls")
+Method = Literal["s-2ls", "sd-2ls", "2ls"]
+METHODS: tuple[str, ...] = get_args(Method)
 HEADER = "header"
+"""Name of the tensor that describes the saved arrays."""
+
+
+class IndexTables(Tables):
+    """A live index, written as tensors of bytes only when a state dict or a copy needs them."""
+
+    def __init__(self, index: Index) -> None:
+        super().__init__({})
+        self.index = index
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for name, tensor in _pack(self.index).items():
+            destination[prefix + name] = tensor
+
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        """Load nothing: the sampler opened the index from the saved arrays when it created these tables."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"index": _pack(self.index)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state | {"index": _unpack(state["index"])})  # type: ignore[no-untyped-call]
 
 
 class TwoLevelSampler(Sampler):
-    """Draw a cluster by its estimated mass, then a class in it by the softmax: nearer to the softmax than MIDX.
+    """Draw a cluster by its estimated mass, then a class in it by the softmax: closer to the softmax than MIDX.
 
-    method: how the mass is estimated, "s-2ls" from sizes, "sd-2ls" from sizes and dispersion.  probes: clusters that
-    are scanned before; 0 is the law as published.  clusters: sqrt(n) when None.  A refresh builds the index again.
-    Draws are made on the CPU, whatever device the queries are on.
+    Every refresh builds the index again.  Draws are made on the CPU, whatever the device of the queries.
+
+    Args:
+        num_items: Number of classes.
+        method: How the mass of a cluster is estimated: "2ls" from its mean, "s-2ls" from mean and size, "sd-2ls" from
+            mean, size and dispersion.
+        probes: Clusters scanned before drawing; 0 is the published distribution.
+        clusters: Number of clusters; None uses sqrt(num_items).
+        seed: Seed of the build.
+        threads: Number of threads; None uses all cores.
     """
 
     def __init__(
         self,
         num_items: int,
         *,
-        method: str = "sd-2ls",
+        method: Method = "sd-2ls",
         probes: int = 0,
         clusters: int | None = None,
         seed: int = 0,
         threads: int | None = None,
     ) -> None:
         super().__init__(num_items)
-        if method not in METHODS:
-            raise MethodError(f"method is {show(method)}; expected one of {', '.join(METHODS)}.")
+        check_choice(method, "method", METHODS)
         self.method = method
         self.probes = 0 if probes == 0 else check_count(probes, "probes")
         self.clusters = None if clusters is None else check_count(clusters, "clusters")
         self.seed, self.threads = check_seed(seed), check_threads(threads)
-        self._opened: tuple[Tables, Index] | None = None
 
     def _options(self) -> dict[str, Any]:
         return {"method": self.method}
 
-    def __getstate__(self) -> dict[str, Any]:
-        # An index is not copied; it is opened again from the tables.
-        return self.__dict__ | {"_opened": None}
+    @property
+    def index(self) -> Index:
+        """The index that draws come from."""
+        tables = self._ready()
+        assert isinstance(tables, IndexTables)
+        return tables.index
 
-    def _fit(self, given: Given) -> Tables:
+    def _fit(self, inputs: RefreshInput) -> Tables:
         index = build(
-            given.need_items().cpu().numpy(),
-            log_bias=None if given.bias is None else given.bias.float().cpu().numpy(),
+            inputs.require_items().cpu().numpy(),
+            log_bias=None if inputs.bias is None else inputs.bias.float().cpu().numpy(),
             clusters=self.clusters,
             dispersion="auto" if self.method == "sd-2ls" else "none",
             seed=self.seed,
             threads=self.threads,
         )
-        return _pack(to_stored(index._contents))
+        return IndexTables(index)
 
-    @property
-    def index(self) -> Index:
-        """The index that is drawn from."""
-        tables = self._ready()
-        if self._opened is None or self._opened[0] is not tables:
-            self._opened = (tables, Index(from_stored(_unpack(tables))))
-        return self._opened[1]
+    def _tables_to_load(self, saved: Mapping[str, Tensor]) -> Tables:
+        return self._label(IndexTables(_unpack(saved)))
 
     def _draw(
-        self, queries: Tensor, m: int, positives: Tensor | None, generator: torch.Generator | None
+        self, queries: Tensor, n: int, positives: Tensor | None, generator: torch.Generator | None
     ) -> tuple[Tensor, Tensor]:
         seed = int(torch.randint(2**63 - 1, (), generator=generator, device=queries.device))
-        drawn = self.index.sample(
-            self._rows(queries),
-            m,
+        draws = self.index.sample(
+            self._as_array(queries),
+            n,
             temperature=1.0,
             method=self.method,
             probes=self.probes,
             seed=seed,
             threads=self.threads,
         )
-        return torch.from_numpy(drawn.ids).to(queries.device), torch.from_numpy(drawn.log_prob).to(queries.device)
+        ids, log_prob = torch.from_numpy(draws.ids), torch.from_numpy(draws.log_prob)
+        return ids.to(queries.device), log_prob.to(queries.device)
 
     def _log_q(self, queries: Tensor, ids: Tensor) -> Tensor:
         log_prob = self.index.log_prob(
-            self._rows(queries),
+            self._as_array(queries),
             ids.cpu().numpy(),
             temperature=1.0,
             method=self.method,
@@ -101,30 +129,32 @@ class TwoLevelSampler(Sampler):
         )
         return torch.from_numpy(log_prob).to(queries.device)
 
-    def _rows(self, queries: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    def _as_array(self, queries: Tensor) -> Floats:
         check_dim(queries, self.index.dim)
         return queries.float().cpu().numpy()
 
 
-def _pack(stored: Stored) -> Tables:
-    """The arrays of an index as tensors of bytes, whatever their dtypes, and a header that says what they are."""
+def _pack(index: Index) -> dict[str, Tensor]:
+    """The arrays of an index as tensors of bytes, which have no dtype to convert, and a header that describes them."""
+    stored = to_stored(index)
     header = {
         "kind": stored.kind,
         "parameters": stored.parameters,
         "arrays": {name: {"dtype": array.dtype.str, "shape": array.shape} for name, array in stored.arrays.items()},
     }
-    arrays = {name: _bytes(array.tobytes()) for name, array in stored.arrays.items()}
-    return Tables({HEADER: _bytes(json.dumps(header).encode()), **arrays})
+    arrays = {name: _to_bytes(array.tobytes()) for name, array in stored.arrays.items()}
+    return {HEADER: _to_bytes(json.dumps(header).encode()), **arrays}
 
 
-def _bytes(content: bytes) -> Tensor:
+def _to_bytes(content: bytes) -> Tensor:
     return torch.from_numpy(np.frombuffer(content, np.uint8).copy())
 
 
-def _unpack(tables: Tables) -> Stored:
-    header = json.loads(bytes(tables[HEADER].tolist()))
+def _unpack(saved: Mapping[str, Tensor]) -> Index:
+    """The index that `_pack` described, independent of the tensors."""
+    header = json.loads(bytes(saved[HEADER].tolist()))
     arrays = {
-        name: np.frombuffer(tables[name].cpu().numpy(), dtype=kind["dtype"]).reshape(kind["shape"])
+        name: np.frombuffer(saved[name].cpu().numpy().tobytes(), dtype=kind["dtype"]).reshape(kind["shape"])
         for name, kind in header["arrays"].items()
     }
-    return Stored(header["kind"], header["parameters"], arrays)
+    return from_stored(Stored(header["kind"], header["parameters"], arrays))

@@ -1,33 +1,33 @@
-"""Train SASRec to recommend the next item with the full softmax and with sampled ones, and compare what they rank.
+"""Train SASRec to recommend the next item with the full softmax and with sampled softmaxes, and compare rankings.
 
-    python examples/sequential_recommendation.py --data Beauty.txt.gz --seeds 3 --out runs/recommendation
+    python -m experiments.sequential_recommendation --data Beauty.txt.gz --seeds 3 --out runs/recommendation
 
-A line of the file is a user, then the items that the user took, by number, in the order of time.  The last item of each
-user is for testing and the one before it for validation.  All items are ranked, but for those the user took before.
-Without --data sequences are made up.  A run that is stopped goes on where it was when the command is given again, and
-results of several commands add up in one folder.
+A line of the file is a user number, then the numbers of the user's items in order of time.  The last item of each user
+is for testing and the one before it for validation.  All items are ranked, except those the user already took.  Without
+--data synthetic sequences are used.  Repeat the command to continue an interrupted run.  Results of several commands
+add up in one directory.
 """
 
 from pathlib import Path
 
 import torch
 
-from comparing.command import Task, compare, parser_of
-from comparing.encoders import PADDING
-from comparing.methods import Objective, due
-from comparing.sasrec import SASRec
-from comparing.sequences import SequenceTrainee, taken_and_called
+from experiments.harness.command import Task, compare, parser_of
+from experiments.harness.encoders import PADDING
+from experiments.harness.methods import Objective, due
+from experiments.harness.sasrec import SASRec
+from experiments.harness.sequences import SequenceTrainer, load_sequences
 
 PUBLISHED = {
     "width": 64, "blocks": 2, "heads": 2, "length": 20, "dropout": 0.4, "batch": 64, "draws": 50, "rate": 2e-3,
 }  # fmt: skip
 SMALL = PUBLISHED | {"width": 16, "blocks": 1, "length": 10, "dropout": 0.1, "rate": 1e-2}
 REFRESH = 200
-"""Steps between looks of the sampler at the layer."""
+"""Steps between refreshes of the sampler."""
 
 
-class Recommender(SequenceTrainee):
-    """SASRec, with the full softmax or a sampled one over the items."""
+class Recommender(SequenceTrainer):
+    """SASRec with the full softmax or a sampled one over the items."""
 
     def __init__(self, taken, items, settings, method, seed, codewords):
         super().__init__(taken, items, settings, seed)
@@ -37,7 +37,7 @@ class Recommender(SequenceTrainee):
         self.objective = Objective(method, self.frequencies, settings["draws"], codewords)
 
     def step(self, epoch, place):
-        """Learn from the next windows."""
+        """Train on the next windows."""
         self.model.train()
         if due(epoch * self.steps + place, REFRESH):
             self.objective.refresh(self.model.items.weight)
@@ -47,16 +47,16 @@ class Recommender(SequenceTrainee):
         return self.descend(loss)
 
     def scores(self, sequences):
-        """(b, n) scores of all items for what comes after padded sequences (b, length)."""
+        """Scores (b, n) of all items as the next item of padded sequences (b, length)."""
         return self.model(sequences)[:, -1] @ self.model.items.weight.T
 
-    def figures(self, ranks):
-        """NDCG and recall of the ranks (b,), from 0, of what users took."""
+    def metrics(self, ranks):
+        """NDCG and recall, from the ranks (b,), counted from 0, of the wanted items."""
         gains = 1 / torch.log2(ranks + 2)
         return {
-            name: float((worth * (ranks < k)).mean())
+            name: float((gain * (ranks < k)).mean())
             for k in (10, 50)
-            for name, worth in ((f"ndcg@{k}", gains), (f"recall@{k}", torch.ones_like(gains)))
+            for name, gain in ((f"ndcg@{k}", gains), (f"recall@{k}", torch.ones_like(gains)))
         }
 
 
@@ -65,7 +65,7 @@ def main():
     parser = parser_of(__doc__)
     parser.add_argument("--data", type=Path, help="file of sequences, plain or .gz")
     options = parser.parse_args()
-    taken, items, name = taken_and_called(options.data)
+    taken, items, name = load_sequences(options.data)
     settings = SMALL if options.data is None else PUBLISHED
     codewords = 8 if options.data is None else 64
     task = Task(
@@ -74,8 +74,8 @@ def main():
         settings={"users": len(taken), "items": items, **settings},
         make=lambda method, seed: Recommender(taken, items, settings, method, seed, codewords),
         metrics={
-            f"{figure}@{k}": (f"{title}@{k}", ".4f")
-            for figure, title in (("ndcg", "NDCG"), ("recall", "Recall"))
+            f"{metric}@{k}": (f"{title}@{k}", ".4f")
+            for metric, title in (("ndcg", "NDCG"), ("recall", "Recall"))
             for k in (10, 50)
         },
         chosen_by="ndcg@10",

@@ -1,28 +1,28 @@
-"""Users and the items they took, in the order of time: what the sequence models learn from and are judged by."""
+"""Sequences of items per user, in order of time: the data of the sequence models, and how they are ranked."""
 
 import gzip
 
 import numpy as np
 import torch
 
-from comparing.encoders import PADDING
-from comparing.runs import Trainee, shuffled
+from experiments.harness.encoders import PADDING
+from experiments.harness.runs import Trainer, shuffled
 
 
 def read(path):
-    """The items of each user, numbered from 0."""
+    """Items of each user, numbered from 0."""
     with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
         taken = [np.array(line.split()[1:], np.int64) for line in lines]
     _, numbers = np.unique(np.concatenate(taken), return_inverse=True)
     return np.split(numbers, np.cumsum([len(items) for items in taken])[:-1])
 
 
-def make_up(users=800, items=300, kinds=15):
-    """Users who stay with one kind of items for a while; items are liked unequally, and none is taken twice."""
+def synthetic(users=800, items=300, kinds=15):
+    """Synthetic users who prefer the kind of their last item; items differ in popularity, and none repeats."""
     rng = np.random.default_rng(0)
     liked = 1.0 / np.arange(1, items + 1) ** 0.7
     kind = np.arange(items) % kinds
-    found = []
+    sequences = []
     for _ in range(users):
         chance, taken = liked.copy(), []
         for _ in range(rng.integers(5, 15)):
@@ -30,37 +30,37 @@ def make_up(users=800, items=300, kinds=15):
             now = chance * near
             taken.append(rng.choice(items, p=now / now.sum()))
             chance[taken[-1]] = 0.0
-        found.append(np.array(taken))
-    return found
+        sequences.append(np.array(taken))
+    return sequences
 
 
-def taken_and_called(path):
-    """The items of each user, how many items there are, and the name of the set; a set made up where path is None."""
-    taken = make_up() if path is None else read(path)
-    name = "made-up users" if path is None else path.name.split(".")[0]
+def load_sequences(path):
+    """Items of each user, number of items, and name of the data set; synthetic data if path is None."""
+    taken = synthetic() if path is None else read(path)
+    name = "synthetic users" if path is None else path.name.split(".")[0]
     return taken, int(max(sequence.max() for sequence in taken)) + 1, name
 
 
-def padded(sequences, length):
-    """(b, length): the newest items of each sequence, filled up on the left."""
-    found = np.full((len(sequences), length), PADDING)
-    for row, items in zip(found, sequences, strict=True):
+def pad(sequences, length):
+    """The newest items of each sequence, (b, length), padded on the left."""
+    padded = np.full((len(sequences), length), PADDING)
+    for row, items in zip(padded, sequences, strict=True):
         newest = items[-length:]
         row[length - len(newest) :] = newest
-    return torch.from_numpy(found)
+    return torch.from_numpy(padded)
 
 
 def windows(sequences, length):
-    """Inputs and targets (w, length): sequences cut from their ends into pieces, every item after the one before it."""
+    """Inputs and targets (w, length): sequences cut into windows from the end, targets shifted by one item."""
     cuts = [items[max(0, end - length - 1) : end] for items in sequences for end in range(len(items), 1, -length)]
-    return padded([cut[:-1] for cut in cuts], length), padded([cut[1:] for cut in cuts], length)
+    return pad([cut[:-1] for cut in cuts], length), pad([cut[1:] for cut in cuts], length)
 
 
-class SequenceTrainee(Trainee):
-    """Learns what comes next in the sequences of users, of which the last two items are kept back."""
+class SequenceTrainer(Trainer):
+    """Trains on the sequences of users, without their last two items."""
 
     users_at_once = 1024
-    """Users whose items are ranked at once."""
+    """Users ranked at once."""
 
     def __init__(self, taken, items, settings, seed):
         self.seed, self.batch, self.length = seed, settings["batch"], settings["length"]
@@ -71,36 +71,36 @@ class SequenceTrainee(Trainee):
         self.steps = -(-len(self.inputs) // self.batch)
 
     def examples(self, epoch, place):
-        """The next windows of the order that belongs to this epoch, and what comes after each place of them."""
+        """Inputs and targets of the next windows in the order of this epoch."""
         rows = shuffled(len(self.inputs), self.seed, epoch)[place * self.batch : (place + 1) * self.batch]
         return self.inputs[rows], self.targets[rows]
 
     def scores(self, sequences):
-        """(b, n) scores of all items for what comes after padded sequences (b, length)."""
+        """Scores (b, n) of all items as the next item of padded sequences (b, length)."""
         raise NotImplementedError
 
-    def figures(self, ranks):
-        """Figures by name of the ranks (b,), from 0, of what users took."""
+    def metrics(self, ranks):
+        """Metrics by name, from the ranks (b,), counted from 0, of the wanted items."""
         raise NotImplementedError
 
     def validate(self):
-        """Where the last item but one of each user that is validated on is ranked."""
-        return self.figures(self.ranks(self.validated, 2))
+        """Metrics of the second to last item of the validation users."""
+        return self.metrics(self.ranks(self.validated, 2))
 
     def test(self):
-        """Where the last item of each user is ranked."""
-        return self.figures(self.ranks(self.taken, 1))
+        """Metrics of the last item of each user."""
+        return self.metrics(self.ranks(self.taken, 1))
 
     @torch.no_grad()
     def ranks(self, taken, back):
-        """(b,) from 0: how many items score more than the one that stands so far back in each sequence."""
+        """Number of items (b,) that score higher than the item `back` places before the end of each sequence."""
         self.model.eval()
         ranks = []
         for begin in range(0, len(taken), self.users_at_once):
             part = taken[begin : begin + self.users_at_once]
             before = [sequence[:-back] for sequence in part]
             wanted = torch.tensor([sequence[-back] for sequence in part])[:, None]
-            scores = self.scores(padded(before, self.length))
+            scores = self.scores(pad(before, self.length))
             score = scores.gather(1, wanted)
             users = np.repeat(np.arange(len(part)), [len(items) for items in before])
             scores[users, np.concatenate(before)] = -torch.inf

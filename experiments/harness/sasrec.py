@@ -1,14 +1,14 @@
-"""SASRec: a small causal transformer that reads what somebody took so far and gives a query for what comes next."""
+"""SASRec: a small causal transformer over the items of a user, with a query for the next item."""
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from comparing.encoders import Encoder
+from experiments.harness.encoders import Encoder
 
 
 class Block(nn.Module):
-    """Attention to what came before, and a layer on each place; each is added to what it read."""
+    """Causal attention and a feed-forward layer, each with a residual connection."""
 
     def __init__(self, width, heads, dropout):
         super().__init__()
@@ -19,19 +19,19 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, states, visible):
-        """(b, t, d) from (b, t, d); visible (b, 1, t, t) says which places each place may look at."""
+        """States (b, t, d); visible (b, 1, t, t): which positions each position may attend to."""
         batch, length, width = states.shape
-        # A place without an item looks at itself, as a softmax over nothing is not a number.
+        # Padding attends to itself, because a softmax over nothing is NaN.
         visible = visible | torch.eye(length, dtype=torch.bool, device=states.device)
         parts = self.attended(self.before_attention(states)).view(batch, length, 3, self.heads, width // self.heads)
-        found = functional.scaled_dot_product_attention(*parts.permute(2, 0, 3, 1, 4), attn_mask=visible)
-        states = states + self.dropout(self.joined(found.transpose(1, 2).reshape(batch, length, width)))
+        attended = functional.scaled_dot_product_attention(*parts.permute(2, 0, 3, 1, 4), attn_mask=visible)
+        states = states + self.dropout(self.joined(attended.transpose(1, 2).reshape(batch, length, width)))
         return states + self.dropout(self.layer(self.before_layer(states)))
 
 
 class SASRec(Encoder):
-    """An encoder of such blocks."""
+    """An encoder of transformer blocks."""
 
     def __init__(self, items, *, width=64, blocks=2, heads=2, length=20, dropout=0.2):
-        made = (Block(width, heads, dropout) for _ in range(blocks))
-        super().__init__(items, made, width=width, length=length, dropout=dropout)
+        stack = (Block(width, heads, dropout) for _ in range(blocks))
+        super().__init__(items, stack, width=width, length=length, dropout=dropout)

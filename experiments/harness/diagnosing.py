@@ -1,11 +1,11 @@
-"""How far samplers are from the softmax of a trained model, and what that does to its gradient."""
+"""Distance between samplers and the softmax of a trained model, and the error of its gradient."""
 
 import numpy as np
 import torch
 
-from comparing.results import illustrate
+from benchmarks.tables import Table, place
+from experiments.harness.results import illustrate
 from softindex.evaluate.charts import Axis, Series, figure, plot
-from softindex.evaluate.tables import Table, place
 from softindex.train import (
     LSHSampler,
     MIDXSampler,
@@ -18,7 +18,7 @@ from softindex.train import (
 
 DRAWS = (5, 20, 100, 500)
 SHOWN = 20
-"""Draws of the figures in the table."""
+"""Number of draws used in the table."""
 PLOTTED = (
     "uniform",
     "unigram",
@@ -31,13 +31,13 @@ PLOTTED = (
 
 
 def samplers(items, frequencies, queries, bias, codewords):
-    """Every sampler by its name, refreshed: the published forms of MIDX, and what is added to them one by one."""
+    """Refreshed samplers by name: MIDX as published, then each extension of it."""
     n = len(items)
 
-    def midx(quantizer, residual, **given):
-        return MIDXSampler(n, codewords=codewords, quantizer=quantizer, residual=residual), {"bias": bias} | given
+    def midx(quantizer, residual, **data):
+        return MIDXSampler(n, codewords=codewords, quantizer=quantizer, residual=residual), {"bias": bias} | data
 
-    told = {"frequencies": frequencies, "queries": queries}
+    both = {"frequencies": frequencies, "queries": queries}
     makers = {
         "uniform": (UniformSampler(n), {}),
         "unigram": (UnigramSampler(n), {"frequencies": frequencies}),
@@ -46,22 +46,22 @@ def samplers(items, frequencies, queries, bias, codewords):
         "MIDX, product codes": midx("pq", "uniform"),
         "MIDX, residual codes": midx("rq", "uniform"),
         "— codebooks by frequency": midx("rq", "uniform", frequencies=frequencies),
-        "— and in the metric of queries": midx("rq", "uniform", **told),
-        "MIDX, weighted": midx("rq", "weighted", **told),
-        "— with product codes": midx("pq", "weighted", **told),
-        "MIDX, exact in the bucket": midx("rq", "exact", **told),
+        "— and in the metric of queries": midx("rq", "uniform", **both),
+        "MIDX, weighted": midx("rq", "weighted", **both),
+        "— with product codes": midx("pq", "weighted", **both),
+        "MIDX, exact in the cluster": midx("rq", "exact", **both),
         "two-level, s-2ls": (TwoLevelSampler(n, method="s-2ls"), {"bias": bias}),
         "two-level, sd-2ls": (TwoLevelSampler(n, method="sd-2ls"), {"bias": bias}),
     }
-    for sampler, given in makers.values():
-        sampler.refresh(items, **given)
+    for sampler, data in makers.values():
+        sampler.refresh(items, **data)
     return {name: sampler for name, (sampler, _) in makers.items()}
 
 
-def examine(found, queries, items, bias, positives):
-    """A `Diagnosis` of each sampler by its name and number of draws; only those that are plotted for several."""
+def diagnose_all(samplers, queries, items, bias, positives):
+    """Each sampler's `Diagnosis` by name and number of draws; only the plotted ones have several numbers."""
     result = {}
-    for name, sampler in found.items():
+    for name, sampler in samplers.items():
         for draws in DRAWS if name in PLOTTED else (SHOWN,):
             random = torch.Generator().manual_seed(0)
             result[name, draws] = diagnose(
@@ -71,7 +71,7 @@ def examine(found, queries, items, bias, positives):
 
 
 def _rows(diagnoses):
-    """The columns of a table and its rows, a row a sampler."""
+    """Columns and rows of the table, one row per sampler."""
     columns = ["sampler", "KL(softmax ‖ q)", "effective draws", "gradient bias", "gradient RMSE"]
     return columns, [
         [name, f"{one.kl:.3f}", f"{one.effective:.1%}", f"{one.gradient_bias:+.3f}", f"{one.gradient_rmse:.3f}"]
@@ -81,12 +81,12 @@ def _rows(diagnoses):
 
 
 def _draw(diagnoses, title):
-    """Bias and error of the gradient by the number of draws, a line a sampler."""
+    """Bias and error of the gradient by the number of draws, one line per sampler."""
     x = np.array(DRAWS, float)
     panels = []
     for caption, value in (
         ("Bias on the target's logit", lambda one: one.gradient_bias),
-        ("Error of the whole gradient", lambda one: one.gradient_rmse),
+        ("Error of the entire gradient", lambda one: one.gradient_rmse),
     ):
         lines = []
         for style, name in enumerate(PLOTTED):
@@ -96,17 +96,19 @@ def _draw(diagnoses, title):
         across = Axis.around("draws", x, log=True)
         down = Axis.around("gradient", np.concatenate([one.y for one in lines]), log=False)
         panels.append((caption, plot(lines, across, down, title=title, text=f"{caption} by the number of draws.")))
-    return figure(panels, list(zip(PLOTTED, range(len(PLOTTED)), strict=True)), title=title, text="A line a sampler.")
+    return figure(
+        panels, list(zip(PLOTTED, range(len(PLOTTED)), strict=True)), title=title, text="One line per sampler."
+    )
 
 
 def publish(diagnoses, page):
-    """Print the table of all samplers, and put it with a plot into the page."""
+    """Print the table of all samplers, and write it with a plot into the page."""
     columns, rows = _rows(diagnoses)
     queries = next(iter(diagnoses.values())).queries
     title = f"Samplers on {queries} queries of the validation text, gradients with {SHOWN} draws"
-    found = Table(title, columns, rows).markdown()
-    print(found)
+    table = Table(title, columns, rows).markdown()
+    print(table)
     if page is not None:
         caption = "The gradient with each sampler"
         picture = illustrate(page, "samplers", _draw(diagnoses, caption), caption)
-        place(page, "samplers", f"\n{found}\n\n{picture}\n")
+        place(page, "samplers", f"\n{table}\n\n{picture}\n")

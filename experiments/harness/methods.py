@@ -1,4 +1,4 @@
-"""The ways to train a large last layer that the examples compare, behind one interface."""
+"""The compared ways to train a large output layer, behind one interface."""
 
 import torch
 from torch import nn
@@ -14,22 +14,22 @@ METHODS = {
     "midx-rq": "MIDX, residual codes",
     "midx-beyond": "MIDX, weighted",
 }
-"""The name of each method on the command line and in tables."""
+"""Title of each method in tables, by its name on the command line."""
 RECENT = 4096
-"""Queries kept to show the weighted index what it will be asked."""
+"""Recent queries kept for refreshing the weighted index."""
 IGNORED = -100
-"""A target that does not count, as in torch."""
+"""Target that does not count, as in torch."""
 
 
 def due(step, every):
-    """Whether the sampler looks at the layer before this step: often at first, when the layer changes most."""
+    """Whether to refresh the sampler before this step: more often at first, when the layer changes most."""
     return step % every == 0 or step & (step - 1) == 0
 
 
 class Objective(nn.Module):
-    """The loss of one method over a layer (n, d) of items, and the sampler behind it.
+    """The loss of one method over a layer (n, d) of items, and its sampler; the full softmax has none.
 
-    counts (n,): how often each item is a target in the training set.  The full softmax has no sampler.
+    counts (n,): how often each item is a target in the training set.
     """
 
     def __init__(self, method, counts, draws, codewords):
@@ -40,7 +40,7 @@ class Objective(nn.Module):
         self.sampled = None if method == "full" else _sampled_loss(method, len(counts), draws, codewords)
 
     def forward(self, queries, targets, items, bias=None):
-        """The mean loss of queries (b, d) whose targets are (b,); those that are IGNORED do not count."""
+        """Mean loss of queries (b, d) with targets (b,); IGNORED targets do not count."""
         if self.sampled is None:
             return functional.cross_entropy(functional.linear(queries, items, bias), targets, ignore_index=IGNORED)
         if self.method == "midx-beyond":
@@ -50,15 +50,15 @@ class Objective(nn.Module):
 
     @torch.no_grad()
     def refresh(self, items, bias=None):
-        """Tell the sampler what the layer is now; each method is told what its published form uses."""
+        """Refresh the sampler with the current layer and the data that its published form uses."""
         if self.sampled is None:
             return
-        given = {"bias": bias}
+        data = {"bias": bias}
         if self.method in ("unigram", "midx-beyond"):
-            given["frequencies"] = self.counts
+            data["frequencies"] = self.counts
         if self.method == "midx-beyond" and len(self.recent):
-            given["queries"] = self.recent
-        self.sampled.sampler.refresh(items, **given)
+            data["queries"] = self.recent
+        self.sampled.sampler.refresh(items, **data)
 
     def _load_from_state_dict(self, state, prefix, *rest):
         self.recent = torch.empty_like(state[prefix + "recent"])

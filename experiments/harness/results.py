@@ -1,30 +1,32 @@
-"""The results of all runs in a folder, as a table and a plot."""
+"""The results of all runs in a directory, as a table and a plot."""
 
 import json
 import statistics
+import textwrap
 
 import numpy as np
 
+from benchmarks.tables import Table, place
 from softindex.evaluate.charts import Axis, Series, figure, plot
+from softindex.evaluate.machine import machine
 from softindex.evaluate.output import write_output
-from softindex.evaluate.tables import Table, machine, place
 
 FAR = 10.0
-"""Where less is better, a figure so many times the least one stands at the edge of the plot."""
+"""Where lower is better, values above this multiple of the lowest are drawn at the edge of the plot."""
 
 
 def read(task, folder):
-    """The finished runs of the task by method, in the order of its methods."""
-    found = {method: [] for method in task.methods}
+    """Finished runs of the task by method, in the order of its methods."""
+    runs_of = {method: [] for method in task.methods}
     for path in sorted(folder.glob(f"{task.name}-*.json")):
         run = json.loads(path.read_text(encoding="utf-8"))
         if run["settings"] == task.settings:
-            found[run["method"]].append(run)
-    return {method: runs for method, runs in found.items() if runs}
+            runs_of[run["method"]].append(run)
+    return {method: runs for method, runs in runs_of.items() if runs}
 
 
 def table(task, folder):
-    """A row for each method: figures on the test set, and what the training took."""
+    """One row per method: test metrics and training time."""
     columns = ["method", *(title for title, _ in task.metrics.values())]
     rows = []
     for method, runs in read(task, folder).items():
@@ -37,30 +39,30 @@ def table(task, folder):
 
 
 def publish(task, folder, page):
-    """Put the table and the plot between the marks of the task in a page; the plot is a file in figures/ beside it."""
+    """Write the table and the plot between the task's marks in a page; the plot goes to figures/ beside the page."""
     runs = read(task, folder)
-    several = max(len(found) for found in runs.values()) > 1
-    threads = sorted({run["threads"] for found in runs.values() for run in found})
+    threads = sorted({run["threads"] for group in runs.values() for run in group})
     body = [
-        "",
         table(task, folder).markdown(),
-        "",
         illustrate(page, task.name, draw(task, runs), _caption(task)),
-        "",
-        f"{_settings(task)} "
-        + ("The mean over the seeds ± their standard deviation. " if several else "One seed. ")
-        + (f"Lines at the upper edge of the plot are above {FAR:g} times the least. " if _cut(task, runs) else "")
-        + "Times are processor time, the refreshing of the sampler included; measuring is not counted. "
-        + "These are a few epochs on a 2-core CPU: more of them would change the level of every row.",
-        "",
-        f"Machine: {machine()}; threads of torch: {', '.join(map(str, threads))}.",
-        "",
+        textwrap.fill(_notes(task, runs), 118, break_on_hyphens=False),
+        f"Machine: {machine()}; torch threads: {', '.join(map(str, threads))}.",
     ]
-    place(page, task.name, "\n".join(body))
+    place(page, task.name, "\n" + "\n\n".join(body) + "\n")
+
+
+def _notes(task, runs):
+    several = max(len(group) for group in runs.values()) > 1
+    notes = [_settings(task), "Mean over the seeds ± standard deviation." if several else "One seed."]
+    if _cut(task, runs):
+        notes.append(f"Lines at the upper edge of the plot are above {FAR:g} times the lowest value.")
+    notes.append("Times are processor time, including refreshes of the sampler but not evaluation.")
+    notes.append("These are a few epochs on a 2-core CPU: more epochs would change every row.")
+    return " ".join(notes)
 
 
 def illustrate(page, name, drawing, caption):
-    """Write a drawing to figures/ beside a page, and give the line of the page that shows it."""
+    """Write a drawing to figures/ beside a page, and return the Markdown that shows it."""
     picture = page.parent / "figures" / f"{name}.svg"
     picture.parent.mkdir(exist_ok=True)
     write_output(picture, drawing)
@@ -68,9 +70,9 @@ def illustrate(page, name, drawing, caption):
 
 
 def draw(task, runs):
-    """Two panels: the figure that chooses the epoch, on the validation set, by epoch and by processor time.
+    """Two panels: the validation metric that selects the epoch, by epoch and by processor time.
 
-    A method that fails would press all others together: what it has is cut off at the edge.
+    Extreme values are cut off at the edge, because a failed method would squeeze all others together.
     """
     title, _ = task.metrics[task.chosen_by]
     series = {"epoch": [], "minutes of training": []}
@@ -92,17 +94,17 @@ def draw(task, runs):
         y = Axis.around(title, values[~_far(task, values)], log=task.lower_is_better)
         panels.append((f"By {name}", plot(lines, x, y, title=_caption(task), text=f"By {name}.")))
     labels = [(task.methods[method], style) for style, method in enumerate(task.methods) if method in runs]
-    return figure(panels, labels, title=_caption(task), text="One line for each method.")
+    return figure(panels, labels, title=_caption(task), text="One line per method.")
 
 
 def _cut(task, runs):
-    """Whether something is cut off at the edge of the plot."""
-    values = [row[task.chosen_by] for found in runs.values() for run in found for row in run["history"]]
+    """Whether values are cut off at the edge of the plot."""
+    values = [row[task.chosen_by] for group in runs.values() for run in group for row in run["history"]]
     return _far(task, np.array(values)).any()
 
 
 def _far(task, values):
-    """(m,) which of the values are too far off for the plot."""
+    """Which values (m,) are cut off."""
     return task.lower_is_better & (values > FAR * values.min())
 
 
@@ -116,6 +118,6 @@ def _settings(task):
 
 
 def _spread(values, form):
-    """The mean, and the standard deviation where there are several."""
+    """The mean, with the standard deviation if there are several values."""
     mean = f"{statistics.fmean(values):{form}}"
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):{form}}"

@@ -1,10 +1,10 @@
-"""Train a language model on WikiText-2 with the full softmax and with sampled ones, and compare their perplexities.
+"""Train a language model with the full softmax and with sampled softmaxes, and compare perplexities.
 
-    python examples/language_model.py --data wikitext-2 --epochs 2 --out runs/language-model
+    python -m experiments.language_model --data wikitext-2 --epochs 2 --out runs/language-model
 
-The folder holds train.txt, valid.txt and test.txt, or the same with .gz.  Every line ends with <eos>; the vocabulary is
-that of train.txt, and other words are <unk>.  Without --data a small text is made up.  A run that is stopped goes on
-where it was when the command is given again, and results of several commands add up in one folder.
+The data directory contains train.txt, valid.txt and test.txt, or the same with .gz.  Every line ends with <eos>; the
+vocabulary is that of train.txt, and other words are <unk>.  Without --data a small synthetic text is used.  Repeat the
+command to continue an interrupted run.  Results of several commands add up in one directory.
 """
 
 import gzip
@@ -16,25 +16,25 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from comparing.command import Task, compare, parser_of
-from comparing.diagnosing import examine, publish, samplers
-from comparing.methods import IGNORED, Objective, due
-from comparing.runs import Run, Trainee
+from experiments.harness.command import Task, compare, parser_of
+from experiments.harness.diagnosing import diagnose_all, publish, samplers
+from experiments.harness.methods import IGNORED, Objective, due
+from experiments.harness.runs import Run, Trainer
 
 REFRESH = 200
-"""Steps between looks of the sampler at the layer."""
+"""Steps between refreshes of the sampler."""
 PUBLISHED = {"width": 200, "layers": 2, "dropout": 0.5, "batch": 20, "length": 35, "draws": 20, "rate": 20.0}
 SMALL = PUBLISHED | {"width": 32, "layers": 1, "batch": 16, "dropout": 0.1, "rate": 5.0}
 CLIP = 0.25
-"""Largest norm of a gradient."""
+"""Largest norm of the gradient."""
 
 
 def read(folder):
-    """Tokens of the three parts as ids (t,), and the size of the vocabulary."""
+    """Token ids (t,) of the three parts, and the size of the vocabulary."""
     words = {part: _words(folder, part) for part in ("train", "valid", "test")}
     known = {word: number for number, word in enumerate(dict.fromkeys([*words["train"], "<unk>"]))}
     unknown = known["<unk>"]
-    return [np.array([known.get(word, unknown) for word in found]) for found in words.values()], len(known)
+    return [np.array([known.get(word, unknown) for word in part]) for part in words.values()], len(known)
 
 
 def _words(folder, part):
@@ -44,8 +44,8 @@ def _words(folder, part):
         return [word for line in lines for word in (*line.split(), "<eos>")]
 
 
-def make_up(words=300, lengths=(24_000, 3_000, 3_000), followers=6):
-    """Text of a Markov chain: after each word come a few others, some much more often."""
+def synthetic(words=300, lengths=(24_000, 3_000, 3_000), followers=6):
+    """Text of a Markov chain: each word has a few followers with unequal probabilities."""
     rng = np.random.default_rng(0)
     after = rng.zipf(1.3, (words, followers)) % words
     chances = 1.0 / np.arange(1, followers + 1)
@@ -59,7 +59,7 @@ def make_up(words=300, lengths=(24_000, 3_000, 3_000), followers=6):
 
 
 def columns(tokens, batch):
-    """The text as (t, batch) inputs and targets, cut into equal columns; the last one is filled up with IGNORED."""
+    """Inputs and targets (t, batch): the text in columns of equal length; the last is padded with IGNORED."""
     inputs, targets = tokens[:-1], tokens[1:]
     rows = -(-len(inputs) // batch)
     room = rows * batch - len(inputs)
@@ -69,7 +69,7 @@ def columns(tokens, batch):
 
 
 class LanguageModel(nn.Module):
-    """An LSTM whose output layer is its table of words."""
+    """An LSTM whose output layer is its input embedding."""
 
     def __init__(self, words, width, layers, dropout):
         super().__init__()
@@ -80,19 +80,19 @@ class LanguageModel(nn.Module):
         self.bias = nn.Parameter(torch.zeros(words))
 
     def forward(self, tokens, state):
-        """For tokens (t, b): queries (t * b, d) of the output layer, and the state after them."""
-        found, state = self.lstm(self.dropout(self.words(tokens)), state)
-        return self.dropout(found).flatten(0, 1), state
+        """Queries (t * b, d) for tokens (t, b), and the new state."""
+        hidden, state = self.lstm(self.dropout(self.words(tokens)), state)
+        return self.dropout(hidden).flatten(0, 1), state
 
 
-class Reader(Trainee):
-    """A language model that reads its text in equal columns, from the top to the bottom, in every epoch."""
+class LanguageTrainer(Trainer):
+    """Trains the language model on the columns of the text, from top to bottom."""
 
     def __init__(self, parts, words, settings, method, codewords):
         self.batch, self.length, self.codewords = settings["batch"], settings["length"], codewords
         self.parts = [columns(part, self.batch) for part in parts]
         self.model = LanguageModel(words, settings["width"], settings["layers"], settings["dropout"])
-        # As such models are published. Adam moves rare words as far as frequent ones, and codebooks then serve noise.
+        # As published.  Adam moves rare words as far as frequent ones, and codebooks then fit noise.
         self.optimiser = torch.optim.SGD(self.model.parameters(), lr=settings["rate"])
         counts = np.bincount(parts[0][1:], minlength=words)
         self.objective = Objective(method, counts, settings["draws"], codewords)
@@ -100,7 +100,7 @@ class Reader(Trainee):
         self.state = None
 
     def step(self, epoch, place):
-        """Read the next rows, with the state that the last ones left."""
+        """Train on the next rows, starting from the last state."""
         self.model.train()
         if place == 0:
             self.state = None
@@ -133,56 +133,56 @@ class Reader(Trainee):
 
     @torch.no_grad()
     def queries(self, part, count):
-        """About so many queries (m, d) of a part of the text and their targets, as they are in evaluation."""
+        """About `count` queries (m, d) of a part of the text in evaluation mode, and their targets."""
         self.model.eval()
         rows = -(-count // self.batch)
         inputs, targets = (one[:rows] for one in self.parts[part])
         return self.model(inputs, None)[0], targets.flatten()
 
     def carried(self):
-        """The state of the LSTM after the last step."""
+        """State of the LSTM after the last step."""
         return {} if self.state is None else {"hidden": self.state[0], "cell": self.state[1]}
 
     def carry(self, tensors):
-        """Take up the state of the LSTM."""
+        """Restore the state of the LSTM."""
         self.state = (tensors["hidden"], tensors["cell"]) if tensors else None
 
 
 @torch.no_grad()
-def examine_samplers(task, folder, count=256):
-    """Diagnose every sampler on the validation text, with the weights of the full softmax that were best on it."""
-    reader, at = Run(task, "full", 0, folder).begin()
+def diagnose_samplers(task, folder, count=256):
+    """Diagnose every sampler on the validation text, with the best weights of the full softmax."""
+    trainer, at = Run(task, "full", 0, folder).resume()
     if not at.best:
-        raise SystemExit(f"{folder} has no epoch of the full softmax yet; train it with --methods full first.")
-    reader.model.load_state_dict(at.best)
-    seen, asked = (reader.queries(part, count * 4) for part in (0, 1))
-    chosen = torch.randperm(len(asked[0]), generator=torch.Generator().manual_seed(0))[:count]
-    queries, positives = (part[chosen] for part in asked)
-    items, bias = reader.model.words.weight, reader.model.bias
-    found = samplers(items, reader.objective.counts, seen[0], bias, reader.codewords)
-    return examine(found, queries, items, bias, positives)
+        raise SystemExit(f"{folder} has no finished epoch of the full softmax; run with --methods full first.")
+    trainer.model.load_state_dict(at.best)
+    seen, unseen = (trainer.queries(part, count * 4) for part in (0, 1))
+    chosen = torch.randperm(len(unseen[0]), generator=torch.Generator().manual_seed(0))[:count]
+    queries, positives = (part[chosen] for part in unseen)
+    items, bias = trainer.model.words.weight, trainer.model.bias
+    refreshed = samplers(items, trainer.objective.counts, seen[0], bias, trainer.codewords)
+    return diagnose_all(refreshed, queries, items, bias, positives)
 
 
 def main():
     """Compare the methods."""
     parser = parser_of(__doc__)
-    parser.add_argument("--data", type=Path, help="folder of train.txt, valid.txt and test.txt")
-    parser.add_argument("--diagnose", action="store_true", help="look at all samplers with the model of --methods full")
+    parser.add_argument("--data", type=Path, help="directory of train.txt, valid.txt and test.txt")
+    parser.add_argument("--diagnose", action="store_true", help="diagnose all samplers on the model of --methods full")
     options = parser.parse_args()
-    parts, words = make_up() if options.data is None else read(options.data)
+    parts, words = synthetic() if options.data is None else read(options.data)
     settings = SMALL if options.data is None else PUBLISHED
     codewords = 8 if options.data is None else 64
     task = Task(
         name="language-model",
-        title=f"Language modelling, {'a made-up text' if options.data is None else options.data.name}",
+        title=f"Language modelling, {'a synthetic text' if options.data is None else options.data.name}",
         settings={"words": words, "tokens": len(parts[0]), **settings},
-        make=lambda method, seed: Reader(parts, words, settings, method, codewords),
+        make=lambda method, seed: LanguageTrainer(parts, words, settings, method, codewords),
         metrics={"perplexity": ("perplexity", ".1f")},
         chosen_by="perplexity",
         lower_is_better=True,
     )
     if options.diagnose:
-        publish(examine_samplers(task, options.out), options.page)
+        publish(diagnose_samplers(task, options.out), options.page)
     else:
         compare(task, options, options.epochs or 2)
 

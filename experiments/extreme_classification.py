@@ -1,43 +1,42 @@
-"""Train a classifier over very many classes with the full softmax and with sampled ones, and compare its precision.
+"""Train a classifier over very many classes with the full softmax and with sampled ones, and compare precision.
 
-    python examples/extreme_classification.py --classes 100000 --out runs/classification
+    python -m experiments.extreme_classification --classes 100000 --out runs/classification
 
-The set is made up.  Classes are used unequally, by a power law; each has some features of its own and some of its
-family, and an example shows a part of those of its classes among others that mean nothing.  --labels gives an example
-several classes.  A run that is stopped goes on where it was when the command is given again, and results of several
-commands add up in one folder.
+The data are synthetic.  The frequencies of classes follow a power law.  Each class has private features and features of
+its family; an example shows some of the features of its classes, among random ones.  --labels gives an example several
+classes.  Repeat the command to continue an interrupted run.  Results of several commands add up in one directory.
 """
 
 import numpy as np
 import torch
 from torch import nn
 
-from comparing.command import Task, compare, parser_of
-from comparing.methods import Objective, due
-from comparing.runs import Trainee, shuffled
+from experiments.harness.command import Task, compare, parser_of
+from experiments.harness.methods import Objective, due
+from experiments.harness.runs import Trainer, shuffled
 
-OWN, SHARED, NOISE = 3, 6, 4
-"""Features of a class, features of its family, and features of an example that mean nothing."""
+PRIVATE, SHARED, NOISE = 3, 6, 4
+"""Private features of a class, features of its family, and random features of an example."""
 KEPT = 0.7
-"""The chance that an example shows a feature of its class."""
+"""Probability that an example shows a feature of its class."""
 FAMILY = 100
-"""Classes in a family."""
-LAW = 0.9
-"""The power of the law by which classes are used."""
+"""Classes per family."""
+EXPONENT = 0.9
+"""Exponent of the power law of class frequencies."""
 SETTINGS = {"width": 128, "batch": 512, "draws": 50, "rate": 3e-3}
 REFRESH = 50
-"""Steps between looks of the sampler at the layer."""
+"""Steps between refreshes of the sampler."""
 BLOCK = 256
-"""Examples measured at once."""
+"""Examples evaluated at once."""
 
 
-def make_up(classes, features, examples, labels):
-    """Features (e, f), filled up with `features`, and labels (e, labels) of that many examples."""
+def synthetic(classes, features, examples, labels):
+    """Features (examples, f), padded with the number `features`, and labels (examples, labels)."""
     rng = np.random.default_rng(0)
     families = rng.integers(-(-classes // FAMILY), size=classes)
     shared = rng.integers(features, size=(families.max() + 1, SHARED))
-    typical = np.concatenate([rng.integers(features, size=(classes, OWN)), shared[families]], axis=1)
-    used = rng.permutation(1.0 / np.arange(1, classes + 1) ** LAW)
+    typical = np.concatenate([rng.integers(features, size=(classes, PRIVATE)), shared[families]], axis=1)
+    used = rng.permutation(1.0 / np.arange(1, classes + 1) ** EXPONENT)
     chosen = rng.choice(classes, (examples, labels), p=used / used.sum())
     shown = typical[chosen].reshape(examples, -1)
     shown = np.where(rng.random(shown.shape) < KEPT, shown, features)
@@ -45,7 +44,7 @@ def make_up(classes, features, examples, labels):
 
 
 class Classifier(nn.Module):
-    """The sum of the vectors of an example's features is the query of the output layer."""
+    """The query of the output layer is the sum of the embeddings of an example's features."""
 
     def __init__(self, features, classes, width):
         super().__init__()
@@ -54,12 +53,12 @@ class Classifier(nn.Module):
         self.classes, self.bias = nn.Parameter(0.1 * torch.randn(classes, width)), nn.Parameter(torch.zeros(classes))
 
     def forward(self, shown):
-        """(b, d) from the features (b, f) of examples."""
+        """Queries (b, d) of examples with features (b, f)."""
         return self.features(shown)
 
 
-class Learner(Trainee):
-    """The classifier over made-up examples; of several labels a step learns one, drawn anew in each epoch."""
+class ClassifierTrainer(Trainer):
+    """Trains the classifier; of several labels each epoch uses one, chosen at random."""
 
     def __init__(self, parts, features, classes, settings, method, seed, codewords):
         self.seed, self.batch = seed, settings["batch"]
@@ -71,7 +70,7 @@ class Learner(Trainee):
         self.steps = -(-len(parts[0][0]) // self.batch)
 
     def step(self, epoch, place):
-        """Learn from the next examples of the order that belongs to this epoch."""
+        """Train on the next examples in the order of this epoch."""
         if due(epoch * self.steps + place, REFRESH):
             self.objective.refresh(self.model.classes, bias=self.model.bias)
         shown, labels = self.parts[0]
@@ -81,11 +80,11 @@ class Learner(Trainee):
         return self.descend(loss)
 
     def validate(self):
-        """The share of labels among the best few classes."""
+        """Precision of the best classes."""
         return self._measure(*self.parts[1])
 
     def test(self):
-        """The share of labels among the best few classes."""
+        """Precision of the best classes."""
         return self._measure(*self.parts[2])
 
     @torch.no_grad()
@@ -95,28 +94,28 @@ class Learner(Trainee):
             queries = self.model(shown[begin : begin + BLOCK])
             best = torch.addmm(self.model.bias, queries, self.model.classes.T).topk(5).indices
             hits.append((best[:, :, None] == labels[begin : begin + BLOCK, None, :]).any(dim=2))
-        found = torch.cat(hits).double()
-        return {f"precision@{k}": float(found[:, :k].mean()) for k in (1, 3, 5)}
+        hit = torch.cat(hits).double()
+        return {f"precision@{k}": float(hit[:, :k].mean()) for k in (1, 3, 5)}
 
 
 def main():
     """Compare the methods."""
     parser = parser_of(__doc__)
     parser.add_argument("--classes", type=int, default=1000)
-    parser.add_argument("--labels", type=int, default=1, help="classes of an example")
-    parser.add_argument("--examples", type=int, default=5000, help="examples to train with")
+    parser.add_argument("--labels", type=int, default=1, help="classes per example")
+    parser.add_argument("--examples", type=int, default=5000, help="training examples")
     options = parser.parse_args()
-    classes, features, held = options.classes, max(options.classes // 5, 10), max(options.examples // 20, 100)
-    shown, labels = make_up(classes, features, options.examples + 2 * held, options.labels)
-    cuts = [options.examples, options.examples + held]
+    classes, features, evaluated = options.classes, max(options.classes // 5, 10), max(options.examples // 20, 100)
+    shown, labels = synthetic(classes, features, options.examples + 2 * evaluated, options.labels)
+    cuts = [options.examples, options.examples + evaluated]
     parts = list(zip(np.split(shown, cuts), np.split(labels, cuts), strict=True))
     sizes = {"classes": classes, "features": features, "examples": options.examples, "labels": options.labels}
     codewords = 64 if classes > 10_000 else 16
     task = Task(
         name="extreme-classification",
-        title=f"Extreme classification, {classes:,} made-up classes",
+        title=f"Extreme classification, {classes:,} synthetic classes",
         settings=sizes | SETTINGS,
-        make=lambda method, seed: Learner(parts, features, classes, SETTINGS, method, seed, codewords),
+        make=lambda method, seed: ClassifierTrainer(parts, features, classes, SETTINGS, method, seed, codewords),
         metrics={f"precision@{k}": (f"P@{k}", ".4f") for k in (1, 3, 5)},
         chosen_by="precision@1",
         lower_is_better=False,

@@ -1,0 +1,1 @@
+"""The training experiments behind the published results; run one with `python -m experiments.<name>`."""

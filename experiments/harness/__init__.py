@@ -1,0 +1,1 @@
+"""Shared code of the experiments: the compared methods, runs that can be resumed, models, and result pages."""

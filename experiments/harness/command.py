@@ -1,0 +1,67 @@
+"""The command line that all experiments share."""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from benchmarks.tables import check_place
+from experiments.harness.methods import METHODS
+from experiments.harness.results import publish, table
+from experiments.harness.runs import Run
+from softindex.progress import reporting
+
+
+@dataclass(frozen=True)
+class Task:
+    """An experiment: what is trained, and how it is evaluated."""
+
+    name: str
+    title: str
+    settings: dict
+    """Settings that runs must have in common to be compared."""
+    make: Callable
+    """Function of a method and a seed that creates the `Trainer`."""
+    metrics: dict
+    """Title and format of each metric, by name."""
+    chosen_by: str
+    """Validation metric that selects the epoch."""
+    lower_is_better: bool
+    methods: dict = field(default_factory=lambda: METHODS)
+    """Title of each available method, by its name on the command line."""
+
+
+def parser_of(description, methods=tuple(METHODS)):
+    """A parser with the options of every experiment; `methods` are trained unless --methods names others."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs"), help="directory of checkpoints and results")
+    parser.add_argument("--methods", default=",".join(methods), help="methods to train, separated by commas")
+    parser.add_argument("--epochs", type=int, help="total number; an interrupted run continues")
+    parser.add_argument("--seed", type=int, default=0, help="first seed")
+    parser.add_argument("--seeds", type=int, default=1, help="runs per method, with consecutive seeds")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--page", type=Path, help="Markdown page for the table and the plot")
+    return parser
+
+
+def compare(task, options, epochs):
+    """Train the runs that are not finished, then print the results of all runs in the directory."""
+    methods = options.methods.split(",")
+    for method in methods:
+        if method not in task.methods:
+            raise SystemExit(f"unknown method {method}; choose from {', '.join(task.methods)}.")
+    if options.page is not None:
+        check_place(options.page, task.name)
+    torch.set_num_threads(options.threads)
+    options.out.mkdir(parents=True, exist_ok=True)
+    for seed in range(options.seed, options.seed + options.seeds):
+        for method in methods:
+            run = Run(task, method, seed, options.out)
+            if not run.finished(epochs):
+                with reporting(True) as report:
+                    run.train(epochs, report)
+    print(table(task, options.out).markdown())
+    if options.page is not None:
+        publish(task, options.out, options.page)

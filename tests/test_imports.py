@@ -1,0 +1,34 @@
+"""`import softindex` is light, and its products load when they are first used."""
+
+import subprocess
+import sys
+
+
+def run(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_softindex_does_not_import_torch():
+    run("import sys, softindex; assert 'torch' not in sys.modules; assert 'softindex.mol' not in sys.modules")
+
+
+def test_products_are_attributes_of_the_package():
+    run("import softindex; softindex.train.SampledSoftmaxLoss; softindex.mol.build")
+    run("import softindex; assert {'mol', 'train'} <= set(dir(softindex))")
+
+
+def test_without_torch_the_error_has_the_pip_line():
+    block = "import sys; sys.modules['torch'] = None; import softindex\n"
+    printed = run(
+        block + "softindex.mol.build\n"
+        "try: softindex.train\n"
+        "except softindex.MissingDependencyError as error: print(error)"
+    )
+    assert 'pip install "softindex[train]"' in printed
+    run(block + "from softindex import *")
+
+
+def test_an_unknown_attribute_is_an_attribute_error():
+    run("import softindex; assert not hasattr(softindex, 'trian')")
