@@ -59,7 +59,9 @@ void bind_kernels(nb::module_& m) {
                "shapes disagree");
         const int64_t n = rows.shape(0), d = rows.shape(1);
         const std::vector<float> staged = pad_all(queries.data(), group_size, d);
-        kernels_named(target).scan_group({rows.data(), n, d, rows.data() + n * d}, staged.data(), dots.data(), n);
+        const float* four[group_size];
+        for (int64_t g = 0; g < group_size; ++g) four[g] = &staged[g * padded(d)];
+        kernels_named(target).scan_group({rows.data(), n, d, rows.data() + n * d}, four, dots.data(), n);
       },
       "rows"_a, "queries"_a, "dots"_a, "target"_a = "");
   m.def(

@@ -85,9 +85,10 @@ void stage_queries(const View& view, const float* queries, int64_t count, Worksp
 
 void scan_staged(const Kernels& kernels, const Rows& rows, int64_t count, float* dots, int64_t stride,
                  const Workspace& workspace) {
-  const float* queries = workspace.queries.data();
+  const float* queries[group_size];
+  for (int64_t g = 0; g < count; ++g) queries[g] = &workspace.queries[g * padded(rows.d)];
   if (count == group_size) return kernels.scan_group(rows, queries, dots, stride);
-  for (int64_t g = 0; g < count; ++g) kernels.scan(rows, queries + g * padded(rows.d), dots + g * stride);
+  for (int64_t g = 0; g < count; ++g) kernels.scan(rows, queries[g], dots + g * stride);
 }
 
 // The query is scaled to length one first, as the products of a long one could overflow float32.

@@ -1,5 +1,6 @@
 // From integer dot products of codes to float32 scores.
 #include "base/simd.h"
+#include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {

@@ -3,29 +3,9 @@
 
 #include <cstdint>
 
-#ifndef SOFTINDEX_TARGET
-#define SOFTINDEX_TARGET baseline
-#endif
+#include "base/layout.h"
 
 namespace softindex {
-
-constexpr int lanes = 16;
-constexpr int64_t group_size = 4;   // queries scored together in a batch: the rows are then read once for four
-constexpr int64_t block_size = 64;  // items per entry of a prefix sum
-
-// Always inlined: a copy compiled for one instruction set must not serve another.
-inline __attribute__((always_inline)) int64_t padded(int64_t d) { return (d + lanes - 1) / lanes * lanes; }
-inline __attribute__((always_inline)) int64_t blocks(int64_t count) { return (count + block_size - 1) / block_size; }
-
-// A matrix in memory: `limit` is one past its last element, so that a kernel knows where it may read ahead.
-template <class Element>
-struct Matrix {
-  const Element* first;
-  int64_t count;
-  int64_t d;
-  const Element* limit;
-};
-using Rows = Matrix<float>;
 
 // Unnormalised weights: the log of their sum is reference * inverse_temperature + peak + log(total).
 struct Mass {
@@ -59,7 +39,7 @@ struct Mixture {
 struct Kernels {
   const char* name;
   void (*scan)(Rows rows, const float* query, float* dots);
-  void (*scan_group)(Rows rows, const float* queries, float* dots, int64_t stride);
+  void (*scan_group)(Rows rows, const float* const* queries, float* dots, int64_t stride);
   void (*scan_int8)(Matrix<int8_t> rows, const int16_t* queries, int64_t count, int32_t* dots, int64_t stride);
   void (*scan_int16)(Matrix<int16_t> rows, const float* queries, int64_t count, float* dots, int64_t stride);
   float (*largest)(const float* values, int64_t count);
@@ -93,7 +73,7 @@ struct Kernels {
 #define SOFTINDEX_DECLARE(target)                                                                                      \
   namespace target {                                                                                                   \
   void scan(Rows rows, const float* query, float* dots);                                                               \
-  void scan_group(Rows rows, const float* queries, float* dots, int64_t stride);                                       \
+  void scan_group(Rows rows, const float* const* queries, float* dots, int64_t stride);                                \
   void scan_int8(Matrix<int8_t> rows, const int16_t* queries, int64_t count, int32_t* dots, int64_t stride);           \
   void scan_int16(Matrix<int16_t> rows, const float* queries, int64_t count, float* dots, int64_t stride);             \
   float largest(const float* values, int64_t count);                                                                   \

@@ -6,6 +6,7 @@
 // multiplication and addition it is used, so scores differ between CPUs in their last digits: this is most of the work,
 // and twice as fast so. The bound on the error in softindex.mol.rounding covers both.
 #include "base/simd.h"
+#include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {

@@ -1,5 +1,6 @@
 // A categorical draw from weights and their prefix sums.
 #include "base/simd.h"
+#include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {

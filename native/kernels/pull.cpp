@@ -1,5 +1,6 @@
 // Sixteen coordinates of many rows at a time, each a term of an estimate of the row's dot product.
 #include "base/simd.h"
+#include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {

@@ -1,5 +1,6 @@
 // The two halves of a quadratic form that are not a scan: what goes in, and what comes out.
 #include "base/simd.h"
+#include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {

@@ -1,5 +1,6 @@
 // Dot products of one query, or of four, with every row of a matrix.
 #include "base/simd.h"
+#include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {
@@ -60,10 +61,9 @@ SOFTINDEX_INLINE void scan_rows(const Matrix<Element>& rows, const float* query,
 
 // One row against four queries: a batch reads the matrix from memory once for four queries.
 template <class Element>
-SOFTINDEX_INLINE void scan_four(const Matrix<Element>& rows, const float* queries, float* dots, int64_t stride) {
+SOFTINDEX_INLINE void scan_four(const Matrix<Element>& rows, const float* const* queries, float* dots, int64_t stride) {
   const int64_t d = rows.d, width_d = padded(d), readable = readable_rows(rows);
-  const float *first = queries, *second = queries + width_d, *third = queries + 2 * width_d,
-              *fourth = queries + 3 * width_d;
+  const float *first = queries[0], *second = queries[1], *third = queries[2], *fourth = queries[3];
   int64_t i = 0;
   for (; i < readable; ++i) {
     const Element* row = rows.first + i * d;
@@ -79,21 +79,26 @@ SOFTINDEX_INLINE void scan_four(const Matrix<Element>& rows, const float* querie
     for (int g = 0; g < 4; ++g) dots[g * stride + i] = result[g];
   }
   for (; i < rows.count; ++i)
-    for (int g = 0; g < 4; ++g) dots[g * stride + i] = dot_at_the_end(rows.first + i * d, queries + g * width_d, d);
+    for (int g = 0; g < 4; ++g) dots[g * stride + i] = dot_at_the_end(rows.first + i * d, queries[g], d);
 }
 
 }  // namespace
 
 void scan(Rows rows, const float* query, float* dots) { scan_rows(rows, query, dots); }
 
-void scan_group(Rows rows, const float* queries, float* dots, int64_t stride) {
+// Four queries, each padded, wherever they lie.
+void scan_group(Rows rows, const float* const* queries, float* dots, int64_t stride) {
   scan_four(rows, queries, dots, stride);
 }
 
 // Rows of 16-bit integers, read from memory at half the cost of floats; count is one to four queries.
 void scan_int16(Matrix<int16_t> rows, const float* queries, int64_t count, float* dots, int64_t stride) {
-  if (count == group_size) return scan_four(rows, queries, dots, stride);
-  for (int64_t g = 0; g < count; ++g) scan_rows(rows, queries + g * padded(rows.d), dots + g * stride);
+  const int64_t width_d = padded(rows.d);
+  if (count == group_size) {
+    const float* four[group_size] = {queries, queries + width_d, queries + 2 * width_d, queries + 3 * width_d};
+    return scan_four(rows, four, dots, stride);
+  }
+  for (int64_t g = 0; g < count; ++g) scan_rows(rows, queries + g * width_d, dots + g * stride);
 }
 
 }  // namespace SOFTINDEX_TARGET

@@ -1,5 +1,6 @@
 // Dot products of one query, or of four, with rows of 8-bit integers, in integer arithmetic.
 #include "base/simd.h"
+#include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {

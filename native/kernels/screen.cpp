@@ -1,6 +1,7 @@
 // Integer dot products of long rows in eight and in four bits with a few queries: exact, so that only what the integers
 // stand for is rounded.
 #include "base/simd.h"
+#include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {

@@ -1,5 +1,6 @@
 // From dot products to softmax weights, their sum and its prefix sums.
 #include "base/simd.h"
+#include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {
