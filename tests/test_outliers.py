@@ -10,25 +10,25 @@ from softindex.outliers import UNUSUAL, list_outliers
 def made(n, d, clusters, *, far=0, seed=0):
     """Vectors in cluster order, offsets and means; `far` of the items are thrown far out."""
     rng = np.random.default_rng(seed)
-    clusters = np.sort(rng.integers(clusters, size=n))
-    vectors = (rng.standard_normal((clusters, d))[clusters] + 0.1 * rng.standard_normal((n, d))).astype(np.float32)
+    assignment = np.sort(rng.integers(clusters, size=n))
+    vectors = (rng.standard_normal((clusters, d))[assignment] + 0.1 * rng.standard_normal((n, d))).astype(np.float32)
     thrown = rng.choice(n, size=far, replace=False)
     vectors[thrown] += 30 * rng.standard_normal((far, d)).astype(np.float32)
-    offsets = np.searchsorted(clusters, np.arange(clusters + 1)).astype(np.int64)
+    offsets = np.searchsorted(assignment, np.arange(clusters + 1)).astype(np.int64)
     means = np.zeros((clusters, d), np.float32)
     for cluster in range(clusters):
         if offsets[cluster + 1] > offsets[cluster]:
             means[cluster] = vectors[offsets[cluster] : offsets[cluster + 1]].mean(axis=0)
-    return vectors, offsets, means, np.sort(thrown), clusters
+    return vectors, offsets, means, np.sort(thrown), assignment
 
 
 @pytest.mark.parametrize(("n", "d", "clusters"), [(5000, 16, 70), (3000, 3, 2900), (900, 100, 1)])
 def test_items_thrown_far_out_are_listed_and_no_other_is_as_far(n, d, clusters):
-    vectors, offsets, means, thrown, clusters = made(n, d, clusters, far=12)
+    vectors, offsets, means, thrown, assignment = made(n, d, clusters, far=12)
     found = list_outliers(vectors, offsets, means, threads=2)
-    away = np.linalg.norm(vectors.astype(np.float64) - means[clusters], axis=1)
+    away = np.linalg.norm(vectors.astype(np.float64) - means[assignment], axis=1)
     # A thrown item that is alone in its cluster is its own mean.
-    alone = np.diff(offsets)[clusters[thrown]] == 1
+    alone = np.diff(offsets)[assignment[thrown]] == 1
     assert set(thrown[~alone]) <= set(found.positions.tolist())
     assert (np.diff(found.positions) > 0).all()
     np.testing.assert_array_equal(found.vectors, vectors[found.positions])

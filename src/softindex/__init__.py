@@ -4,6 +4,7 @@ from importlib.metadata import version as _version
 
 from softindex import mol
 from softindex.adaptive import AdaptiveSoftmax, SoftTopK
+from softindex.builder import build
 from softindex.errors import (
     CorruptIndexError,
     FormatVersionError,
@@ -16,7 +17,7 @@ from softindex.errors import (
     StorageError,
     UnknownIdError,
 )
-from softindex.index import Index, build, load
+from softindex.index import Index, load
 from softindex.records import Draws, Estimate, TopK
 
 __all__ = [

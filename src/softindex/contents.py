@@ -41,38 +41,8 @@ class Contents:
 
 
 def make_engine(contents: Contents) -> Engine:
-    """The compiled engine over these contents; ValueError if the arrays do not fit together."""
-    moments, dispersion = contents.moments, contents.moments.dispersion
-    engine = Engine(
-        contents.vectors,
-        contents.offsets,
-        moments.means,
-        moments.radii,
-        moments.norm_max,
-        contents.log_bias,
-        moments.bias_max,
-        dispersion.forms if dispersion.kind == "full" else None,
-        dispersion.forms if dispersion.kind == "rank" else None,
-        dispersion.scales,
-        dispersion.spread,
-        preferred_target(),
-    )
-    engine.attach_bounds(moments.norm_min, moments.min_cosine, moments.reach, dispersion.excess)
-    if (far := contents.outliers) is not None and len(far.positions):
-        engine.attach_outliers(far.positions, far.vectors, float(far.farthest[0]))
-    if (codes := contents.codes) is not None:
-        engine.attach_codes(codes.values, codes.scales, codes.errors, codes.lengths)
-    if contents.tree is not None:
-        tree, kept = contents.tree, contents.tree.dispersion
-        engine.attach_tree(
-            tree.children,
-            tree.means,
-            kept.forms if kept.kind == "full" else None,
-            kept.forms if kept.kind == "rank" else None,
-            kept.scales,
-            kept.spread,
-        )
-    return engine
+    """Return the compiled engine over these contents; ValueError if the arrays do not fit together."""
+    return Engine(_item_arrays(contents), preferred_target())
 
 
 def describe(contents: Contents) -> Json:
@@ -104,8 +74,8 @@ def _tree_arrays(tree: Tree | None) -> dict[str, NDArray[Any] | None]:
     }
 
 
-def to_stored(contents: Contents) -> Stored:
-    """The parameters and arrays that `from_stored` makes the same contents of."""
+def _item_arrays(contents: Contents) -> dict[str, NDArray[Any]]:
+    """Every array but those of the ids, by its name on disk."""
     moments, dispersion, codes = contents.moments, contents.moments.dispersion, contents.codes
     optional = {
         "log_bias": contents.log_bias,
@@ -119,7 +89,7 @@ def to_stored(contents: Contents) -> Stored:
         "excess": dispersion.excess,
         **_tree_arrays(contents.tree),
     }
-    arrays: dict[str, NDArray[Any]] = {
+    return {
         "vectors": contents.vectors,
         "offsets": contents.offsets,
         "means": moments.means,
@@ -127,11 +97,14 @@ def to_stored(contents: Contents) -> Stored:
         "radii": moments.radii,
         "norm_min": moments.norm_min,
         "norm_max": moments.norm_max,
-        **contents.ids.arrays(),
         **{name: array for name, array in optional.items() if array is not None},
         **({} if codes is None else {name: getattr(codes, field) for name, field in CODES.items()}),
     }
-    return Stored(KIND, describe(contents), arrays)
+
+
+def to_stored(contents: Contents) -> Stored:
+    """Return the parameters and arrays that `from_stored` makes the same contents of."""
+    return Stored(KIND, describe(contents), {**_item_arrays(contents), **contents.ids.arrays()})
 
 
 CODES = {"code_values": "values", "code_scales": "scales", "code_errors": "errors", "code_lengths": "lengths"}

@@ -11,6 +11,7 @@ import faiss
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from softindex.builder import build
 from softindex.evaluate.audit import TEMPERATURES
 from softindex.evaluate.contestants import DEFAULT, Contestant, law_masses
 from softindex.evaluate.datasets import MADE, open_dataset
@@ -20,7 +21,7 @@ from softindex.evaluate.peers import FaissTopK, GumbelMax, NumpyExact, NumpyTwoL
 from softindex.evaluate.tables import Table
 from softindex.evaluate.timing import take_turns
 from softindex.evaluate.truth import Truth, find_truth, log_sum_of
-from softindex.index import Index, build
+from softindex.index import Index
 from softindex.progress import reporting
 from softindex.records import Doubles, Floats, Report
 

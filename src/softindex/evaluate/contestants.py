@@ -11,6 +11,7 @@ import numpy as np
 from softindex.contents import Contents
 from softindex.errors import MethodError, show
 from softindex.index import Index
+from softindex.kernels import Request
 from softindex.laws import CERTIFIED, LAWS, METHODS, TOP_K
 from softindex.records import Doubles, Floats
 
@@ -118,8 +119,9 @@ def law_masses(
     """Log masses (b, k) that the law gives the clusters, not normalised, and its stated error (b,)."""
     law, clusters, tolerance = index._law(contestant.method, contestant.probes, contestant.tolerance)
     b = len(queries)
-    masses, scored, error = np.empty((b, index.clusters)), np.empty(b, np.int64), np.empty(b)
-    index._engine.masses(queries, law, temperature, clusters, tolerance, threads, masses, scored, error)
+    masses, error = np.empty((b, index.clusters)), np.empty(b)
+    request = Request(queries, law, temperature, clusters, tolerance, threads=threads)
+    index._engine.masses(request, masses, error, np.empty(b, np.int64))
     return masses, error
 
 

@@ -1,5 +1,7 @@
 """Types of the compiled core; kernels/reference.py says what each function computes."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,181 +9,99 @@ BLOCK: int
 LANES: int
 
 class Law:
-    def __init__(self, offset: NDArray[np.float64] | None, dispersion: bool, kind: str) -> None: ...
+    """How the mass of a cluster is found: see softindex.laws."""
+
+    def __init__(self, kind: str, *, size: bool = False, dispersion: bool = False) -> None: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def size(self) -> bool: ...
+    @property
+    def dispersion(self) -> bool: ...
 
 class Restriction:
+    """Which part of a law is drawn from: one row of excluded positions for all queries, or one for each."""
+
     def __init__(
         self,
         offsets: NDArray[np.int64],
         excluded: NDArray[np.int64],
-        replace: bool,
-        top_p: float,
-        k: int,
-        probes: int,
+        replace: bool = True,
+        top_p: float = 1.0,
+        k: int = 0,
+    ) -> None: ...
+
+class Request:
+    """What a call wants of an engine.  queries (b, d); probes below 0: as many as the answer needs."""
+
+    def __init__(
+        self,
+        queries: NDArray[np.float32],
+        law: Law,
+        temperature: float,
+        probes: int = 0,
+        tolerance: float = 0.0,
+        width: float = 0.0,
+        confidence: float = 1.0,
+        restriction: Restriction | None = None,
+        seed: int = 0,
+        threads: int = 1,
+    ) -> None: ...
+
+class DrawResults:
+    """Arrays to write draws to.
+
+    positions, log_prob, low, high (b, n); error, scored, left (b,); log_partition (3, b): value, low and high.
+    low and high are for certified draws, left for restricted ones.
+    """
+
+    def __init__(
+        self,
+        positions: NDArray[np.int64],
+        log_prob: NDArray[np.float64],
+        error: NDArray[np.float64],
+        scored: NDArray[np.int64],
+        log_partition: NDArray[np.float64],
+        low: NDArray[np.float64] | None = None,
+        high: NDArray[np.float64] | None = None,
+        left: NDArray[np.int64] | None = None,
+    ) -> None: ...
+
+class BestResults:
+    """Arrays to write the best items to.  positions, scores, proven (b, k); gap, scored (b,)."""
+
+    def __init__(
+        self,
+        positions: NDArray[np.int64],
+        scores: NDArray[np.float32],
+        proven: NDArray[np.bool_],
+        gap: NDArray[np.float64],
+        scored: NDArray[np.int64],
     ) -> None: ...
 
 class Engine:
-    def __init__(
+    """An index, ready for requests.  arrays: by the names they have on disk; ValueError if they do not fit together."""
+
+    def __init__(self, arrays: dict[str, NDArray[Any]], target: str = "") -> None: ...
+    def sample(self, request: Request, results: DrawResults) -> None: ...
+    def log_prob(self, request: Request, positions: NDArray[np.int64], log_prob: NDArray[np.float64]) -> None: ...
+    def log_partition(self, request: Request, values: NDArray[np.float64], scored: NDArray[np.int64]) -> None: ...
+    def top_k(self, request: Request, results: BestResults) -> None: ...
+    def masses(
         self,
-        vectors: NDArray[np.float32],
-        offsets: NDArray[np.int64],
-        means: NDArray[np.float32],
-        radii: NDArray[np.float32],
-        norm_max: NDArray[np.float32],
-        bias: NDArray[np.float32] | None,
-        bias_max: NDArray[np.float32] | None,
-        full_forms: NDArray[np.int16] | None,
-        rank_forms: NDArray[np.int8] | None,
-        scales: NDArray[np.float32] | None,
-        spread: NDArray[np.float32] | None,
-        target: str = "",
+        request: Request,
+        log_masses: NDArray[np.float64],
+        error: NDArray[np.float64],
+        scored: NDArray[np.int64],
     ) -> None: ...
-    def attach_codes(
-        self,
-        codes: NDArray[np.int8],
-        scales: NDArray[np.float32],
-        errors: NDArray[np.float32],
-        lengths: NDArray[np.float32],
-    ) -> None: ...
-    def coded_scores(self, query: NDArray[np.float32], cluster: int, scores: NDArray[np.float32]) -> float: ...
+    def coded_scores(self, request: Request, cluster: int, scores: NDArray[np.float32]) -> float: ...
     def mass_bounds(
         self,
-        query: NDArray[np.float32],
-        law: Law,
-        temperature: float,
+        request: Request,
         lower: NDArray[np.float64],
         upper: NDArray[np.float64],
         scanned: NDArray[np.float64],
     ) -> float: ...
-    def attach_tree(
-        self,
-        children: NDArray[np.int64],
-        means: NDArray[np.float32],
-        full_forms: NDArray[np.int16] | None,
-        rank_forms: NDArray[np.int8] | None,
-        scales: NDArray[np.float32] | None,
-        spread: NDArray[np.float32] | None,
-    ) -> None: ...
-    def sample(
-        self,
-        queries: NDArray[np.float32],
-        law: Law,
-        temperature: float,
-        probes: int,
-        tolerance: float,
-        seed: int,
-        threads: int,
-        positions: NDArray[np.int64],
-        log_prob: NDArray[np.float64],
-        scored: NDArray[np.int64],
-        error: NDArray[np.float64],
-    ) -> None: ...
-    def log_prob(
-        self,
-        queries: NDArray[np.float32],
-        law: Law,
-        temperature: float,
-        probes: int,
-        tolerance: float,
-        positions: NDArray[np.int64],
-        threads: int,
-        log_prob: NDArray[np.float64],
-    ) -> None: ...
-    def sample_restricted(
-        self,
-        queries: NDArray[np.float32],
-        law: Law,
-        temperature: float,
-        probes: int,
-        tolerance: float,
-        restriction: Restriction,
-        seed: int,
-        threads: int,
-        positions: NDArray[np.int64],
-        log_prob: NDArray[np.float64],
-        scored: NDArray[np.int64],
-        error: NDArray[np.float64],
-        left: NDArray[np.int64],
-    ) -> None: ...
-    def log_prob_restricted(
-        self,
-        queries: NDArray[np.float32],
-        law: Law,
-        temperature: float,
-        probes: int,
-        tolerance: float,
-        restriction: Restriction,
-        positions: NDArray[np.int64],
-        threads: int,
-        log_prob: NDArray[np.float64],
-    ) -> None: ...
-    def log_partition(
-        self,
-        queries: NDArray[np.float32],
-        law: Law,
-        temperature: float,
-        probes: int,
-        tolerance: float,
-        threads: int,
-        values: NDArray[np.float64],
-    ) -> None: ...
-    def attach_bounds(
-        self,
-        norm_min: NDArray[np.float32],
-        min_cosine: NDArray[np.float32] | None,
-        reach: NDArray[np.float32] | None,
-        excess: NDArray[np.float32] | None,
-    ) -> None: ...
-    def attach_outliers(self, positions: NDArray[np.int64], vectors: NDArray[np.float32], farthest: float) -> None: ...
-    def sample_certified(
-        self,
-        queries: NDArray[np.float32],
-        law: Law,
-        temperature: float,
-        seed: int,
-        threads: int,
-        positions: NDArray[np.int64],
-        log_prob: NDArray[np.float64],
-        low: NDArray[np.float64],
-        high: NDArray[np.float64],
-        scored: NDArray[np.int64],
-    ) -> None: ...
-    def bracket_log_partition(
-        self,
-        queries: NDArray[np.float32],
-        law: Law,
-        temperature: float,
-        tolerance: float,
-        confidence: float,
-        seed: int,
-        threads: int,
-        values: NDArray[np.float64],
-        low: NDArray[np.float64],
-        high: NDArray[np.float64],
-        scored: NDArray[np.int64],
-    ) -> None: ...
-    def masses(
-        self,
-        queries: NDArray[np.float32],
-        law: Law,
-        temperature: float,
-        probes: int,
-        tolerance: float,
-        threads: int,
-        log_masses: NDArray[np.float64],
-        scored: NDArray[np.int64],
-        error: NDArray[np.float64],
-    ) -> None: ...
-    def top_k(
-        self,
-        queries: NDArray[np.float32],
-        temperature: float,
-        probes: int,
-        threads: int,
-        positions: NDArray[np.int64],
-        scores: NDArray[np.float32],
-        scored: NDArray[np.int64],
-    ) -> None: ...
 
 def targets() -> list[str]: ...
 def scan(

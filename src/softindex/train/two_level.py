@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from softindex.arguments import check_count, check_seed, check_threads
+from softindex.builder import build
 from softindex.contents import from_stored, to_stored
 from softindex.errors import MethodError, show
-from softindex.index import Index, build
+from softindex.index import Index
 from softindex.records import Stored
 from softindex.train.contract import Given, Sampler, Tables, check_dim
 
