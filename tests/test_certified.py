@@ -12,6 +12,7 @@ from softindex.contents import Contents
 from softindex.errors import InputError, MethodError
 from softindex.ids import id_map
 from softindex.index import Index
+from softindex.kernels import Request
 from softindex.moments import measure
 from softindex.testing import chi_square_score
 
@@ -33,8 +34,8 @@ def made(vectors, sizes, bias=None, dispersion="none", codes=False):
 def bounds(index, query, temperature):
     """lower, upper and scanned log masses (k,), relative to pivot / temperature, and the pivot."""
     lower, upper, scanned = (np.empty(index.clusters) for _ in range(3))
-    law = index._law("certified", None, None)[0]
-    pivot = index._engine.mass_bounds(query, law, temperature, lower, upper, scanned)
+    request = Request(query[None], index._law("certified", None, None)[0], temperature)
+    pivot = index._engine.mass_bounds(request, lower, upper, scanned)
     return lower, upper, scanned, pivot
 
 
@@ -348,13 +349,12 @@ def test_log_probabilities_are_between_their_bounds(codes, biased, temperature):
     assert widths[1].mean() <= widths[0].mean() + 2e-4
 
 
-def bracket(index, queries, temperature, tolerance, confidence=1.0, seed=0):
-    value, low, high = (np.empty(len(queries)) for _ in range(3))
-    scored, law = np.empty(len(queries), np.int64), index._law("certified", None, None)[0]
-    index._engine.bracket_log_partition(
-        queries, law, temperature, tolerance, confidence, seed, 1, value, low, high, scored
-    )
-    return value, low, high, scored
+def bracket(index, queries, temperature, width, confidence=1.0, seed=0):
+    values, scored = np.empty((3, len(queries))), np.empty(len(queries), np.int64)
+    law = index._law("certified", None, None)[0]
+    request = Request(queries, law, temperature, width=width, confidence=confidence, seed=seed)
+    index._engine.log_partition(request, values, scored)
+    return *values, scored
 
 
 @pytest.mark.parametrize("codes", [False, True])
@@ -367,21 +367,21 @@ def test_log_partition_is_between_its_bounds(codes, biased, temperature):
     _, low, high, scored = bracket(index, queries, temperature, 1e-12)
     assert (scored == len(index)).all()
     finest = high - low
-    for tolerance in (1e-12, 3e-4, 1e-3, 0.01, 0.1, 1.0, 100.0):
-        value, low, high, scored = bracket(index, queries, temperature, tolerance)
+    for width in (1e-12, 3e-4, 1e-3, 0.01, 0.1, 1.0, 100.0):
+        value, low, high, scored = bracket(index, queries, temperature, width)
         assert (low <= true).all()
         assert (true <= high).all()
         assert (low <= value).all()
         assert (value <= high).all()
-        assert (high - low <= np.maximum(tolerance, 1.001 * finest)).all()
+        assert (high - low <= np.maximum(width, 1.001 * finest)).all()
         assert (scored <= len(index)).all()
-        assert ((high - low <= tolerance) | (scored == len(index))).all()
-        told = index.log_partition(queries, temperature=temperature, method="certified", tolerance=tolerance)
-        np.testing.assert_array_equal([told.value, told.low, told.high], [value, low, high])
+        assert ((high - low <= width) | (scored == len(index))).all()
+        estimate = index.log_partition(queries, temperature=temperature, method="certified", width=width)
+        np.testing.assert_array_equal([estimate.value, estimate.low, estimate.high], [value, low, high])
     assert temperature < 0.1 or (scored == 0).all()
 
 
-def test_codes_do_not_keep_log_partition_from_its_tolerance():
+def test_codes_do_not_keep_log_partition_from_its_width():
     # Far from zero and near to each other: codes lose little, but the rounding of two products is more than that.
     rng = np.random.default_rng(1)
     centres = 100 * directions(rng, 20, 16)
@@ -389,7 +389,7 @@ def test_codes_do_not_keep_log_partition_from_its_tolerance():
     query = (0.01 * centres[0] + 0.1 * directions(rng, 1, 16)[0]).astype(np.float32)
     for codes in (False, True):
         found = made(items, [50] * 20, codes=codes).log_partition(
-            query, temperature=0.1, method="certified", tolerance=2e-3
+            query, temperature=0.1, method="certified", width=2e-3
         )
         assert found.high - found.low <= 2e-3
 
@@ -427,13 +427,13 @@ def test_bounds_with_confidence_hold_as_often_as_they_say(confidence):
 def test_bounds_with_confidence_follow_the_seed():
     index, queries = large()
     few = queries[:9]
-    first = index.log_partition(few, temperature=2.0, method="certified", confidence=0.9, seed=4, tolerance=1e-3)
+    first = index.log_partition(few, temperature=2.0, method="certified", confidence=0.9, seed=4, width=1e-3)
     for threads in (1, 2):
         again = index.log_partition(
-            few[::-1], temperature=2.0, method="certified", confidence=0.9, seed=4, tolerance=1e-3, threads=threads
+            few[::-1], temperature=2.0, method="certified", confidence=0.9, seed=4, width=1e-3, threads=threads
         )
-        for one, other in zip(first, again, strict=True):
-            np.testing.assert_array_equal(one, other[::-1])
+        for field in ("value", "low", "high"):
+            np.testing.assert_array_equal(getattr(first, field), getattr(again, field)[::-1])
 
 
 @pytest.mark.parametrize("confidence", [0, 0.0, 1, 1.0, -1.0, float("nan"), "x", True, 2, 2.0, [0.5]])
@@ -458,8 +458,17 @@ def test_draws_and_bounds_do_not_depend_on_the_batch_or_on_threads(codes, tmp_pa
 
     def ask(index, queries, threads=1):
         drawn = index.sample(queries, 7, temperature=0.1, method="certified", seed=2, threads=threads)
-        told = index.log_partition(queries, temperature=0.1, method="certified", tolerance=0.05, threads=threads)
-        return [drawn.ids, drawn.log_prob, drawn.low, drawn.high, drawn.items_scored, *told]
+        estimate = index.log_partition(queries, temperature=0.1, method="certified", width=0.05, threads=threads)
+        return [
+            drawn.ids,
+            drawn.log_prob,
+            drawn.low,
+            drawn.high,
+            drawn.items_scored,
+            estimate.value,
+            estimate.low,
+            estimate.high,
+        ]
 
     whole = ask(index, queries)
     alone = [np.array(part) for part in zip(*(ask(index, query) for query in queries), strict=True)]

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 import softindex
 import softindex.codes as module
 from softindex.codes import encode
+from softindex.contents import CODES
 from softindex.kernels import _native, reference
+from softindex.laws import LAWS
 from softindex.moments import measure
 from softindex.records import Stored
 from softindex.store import load as load_stored
@@ -27,6 +29,10 @@ def normal(n, d, seed=0):
     return np.random.default_rng(seed).standard_normal((n, d)).astype(np.float32)
 
 
+def request(query):
+    return _native.Request(query[None], LAWS["exact"], 1.0)
+
+
 class Coded:
     """Vectors in clusters, their moments and codes, and an engine over them for each target."""
 
@@ -37,25 +43,26 @@ class Coded:
         self.engines = {target: self.engine(target) for target in TARGETS}
 
     def engine(self, target):
+        return _native.Engine(self.arrays, target)
+
+    @property
+    def arrays(self):
+        """Those of the engine, by name."""
         moments, codes = self.moments, self.codes
-        engine = _native.Engine(
-            self.vectors,
-            self.offsets,
-            moments.means,
-            moments.radii,
-            moments.norm_max,
-            *[None] * 6,
-            target,
-        )
-        engine.attach_codes(codes.values, codes.scales, codes.errors, codes.lengths)
-        return engine
+        names = ("means", "log_sizes", "radii", "norm_min", "norm_max")
+        return {
+            "vectors": self.vectors,
+            "offsets": self.offsets,
+            **{name: getattr(moments, name) for name in names},
+            **{name: getattr(codes, field) for name, field in CODES.items()},
+        }
 
     def members(self, cluster):
         return slice(self.offsets[cluster], self.offsets[cluster + 1])
 
     def scores(self, query, cluster, target):
         scores = np.full(self.offsets[cluster + 1] - self.offsets[cluster], np.nan, np.float32)
-        return scores, self.engines[target].coded_scores(query, cluster, scores)
+        return scores, self.engines[target].coded_scores(request(query), cluster, scores)
 
 
 def check_statements(coded):
@@ -290,15 +297,13 @@ def test_damaged_codes_are_refused(name, tmp_path):
 
 def test_the_engine_refuses_codes_that_do_not_fit_and_questions_it_cannot_answer():
     coded, query, scores = Coded(normal(9, 5), [4, 5]), np.ones(5, np.float32), np.empty(4, np.float32)
-    codes, engine = coded.codes, coded.engines[TARGETS[0]]
-    with pytest.raises(ValueError, match="attached once"):
-        engine.attach_codes(codes.values, codes.scales, codes.errors, codes.lengths)
-    with pytest.raises(ValueError, match="do not fit"):
-        engine.attach_codes(codes.values[:-1], codes.scales, codes.errors, codes.lengths)
+    engine = coded.engines[TARGETS[0]]
+    with pytest.raises(ValueError, match=r"code_values has shape \(8,5,\), expected \(9,5,\)"):
+        _native.Engine({**coded.arrays, "code_values": coded.codes.values[:-1]})
     for cluster in (-1, 2):
         with pytest.raises(ValueError, match="no such cluster"):
-            engine.coded_scores(query, cluster, scores)
+            engine.coded_scores(request(query), cluster, scores)
     with pytest.raises(ValueError, match="shapes disagree"):
-        engine.coded_scores(query, 1, scores)
+        engine.coded_scores(request(query), 1, scores)
     with pytest.raises(ValueError, match="keeps no codes"):
-        softindex.build(normal(9, 5))._engine.coded_scores(query, 0, scores)
+        softindex.build(normal(9, 5))._engine.coded_scores(request(query), 0, scores)

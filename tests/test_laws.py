@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import softindex
 from softindex.kernels import reference
-from softindex.laws import FLAT_METHODS, LAWS, law_offset, tree_offset
+from softindex.laws import FLAT_METHODS, LAWS
 from softindex.testing import LawContract, catalogues, kl_divergence, queries, temperatures
 
 
@@ -100,10 +100,10 @@ def reference_law(index, query, temperature, method):
     true = reference.cluster_masses(contents.vectors, contents.offsets, query, temperature, contents.log_bias)
     masses = true
     if law.kind == "tree":
-        offset = tree_offset(law, contents.tree)
+        offset = reference.log_size_terms(contents.tree, law.size)
         masses = reference.leaf_shares(contents.tree, query, temperature, offset, law.dispersion)
     elif law.kind not in ("exhaustive", "certified"):
-        offset = law_offset(law, contents.moments)
+        offset = reference.log_size_terms(contents.moments, law.size)
         masses = reference.estimated_masses(contents.moments, query, temperature, offset, law.dispersion)
     logits = reference.scan(contents.vectors, query) / temperature
     if contents.log_bias is not None:

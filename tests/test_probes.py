@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import softindex
-from softindex.kernels import _native, reference_probing
+from softindex.kernels import _native, reference, reference_probing
 from softindex.kernels.reference_probing import TAIL_SAMPLES, dispersion_term
-from softindex.laws import LAWS, law_offset
+from softindex.laws import LAWS
 from softindex.testing import chi_square_score
 
 T = (0.05, 0.1, 0.2)
@@ -57,7 +57,8 @@ def masses(index, queries, temperature, method="sd-2ls", probes=None, tolerance=
     law, clusters, allowed = index._law(method, probes, tolerance)
     found, scored = np.empty((len(queries), index.clusters)), np.empty(len(queries), np.int64)
     error = np.empty(len(queries))
-    index._engine.masses(queries, law, temperature, clusters, allowed, threads, found, scored, error)
+    request = _native.Request(queries, law, temperature, clusters, allowed, threads=threads)
+    index._engine.masses(request, found, error, scored)
     return found, scored, error
 
 
@@ -71,7 +72,7 @@ def twin(index, query, temperature, method, probes, tolerance):
         contents.log_bias,
         query,
         temperature,
-        offset=law_offset(law, contents.moments),
+        offset=reference.log_size_terms(contents.moments, law.size),
         dispersion=law.dispersion,
         tolerance=tolerance,
         outliers=contents.outliers,

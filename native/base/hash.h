@@ -40,8 +40,8 @@ inline uint64_t hash_bytes(const void* data, int64_t size) {
   return hash.value();
 }
 
-// The hash of a query's numbers. -0 and 0 are one number, and have one name.
-inline uint64_t name_of(const float* query, int64_t d) {
+// The hash of a query's numbers. -0 and 0 are the same number and hash to the same value.
+inline uint64_t hash_query(const float* query, int64_t d) {
   Hash hash(d * (int64_t)sizeof(float));
   for (int64_t j = 0; j < d; j += 2) {
     const float pair[2] = {query[j] + 0.0f, j + 1 < d ? query[j + 1] + 0.0f : 0.0f};

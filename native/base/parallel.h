@@ -1,4 +1,4 @@
-// Runs tasks on as many threads as a call asks for; threads live for the call only.
+// Runs tasks on several threads, which live for the call only.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,7 @@ void parallel(int64_t tasks, int64_t threads, const Work& work) {
   try {
     for (int64_t i = 1; i < threads && i < tasks; ++i) others.emplace_back(run);
   } catch (...) {
-    // The system gave fewer threads than asked for: those that there are do the work.
+    // The system gave fewer threads than requested: the ones it gave do the work.
   }
   run();
   for (std::thread& other : others) other.join();

@@ -12,7 +12,7 @@
 #include <immintrin.h>
 #endif
 
-#include "kernels/kernels.h"
+#include "base/layout.h"
 
 #define SOFTINDEX_INLINE inline __attribute__((always_inline))
 

@@ -48,7 +48,10 @@ void scan(In<float, 2> rows, In<float, 1> query, Out<float, 1> dots, const std::
 void scan_group(In<float, 2> rows, In<float, 2> queries, Out<float, 2> dots, const std::string& target) {
   const int64_t n = rows.shape(0), d = rows.shape(1);
   expect(fits(queries, group_size, d) && fits(dots, group_size, n), shapes_disagree);
-  kernels_named(target).scan_group(view(rows), pad(queries.data(), group_size, d).data(), dots.data(), n);
+  const std::vector<float> padded_queries = pad(queries.data(), group_size, d);
+  const float* four[group_size];
+  for (int64_t g = 0; g < group_size; ++g) four[g] = &padded_queries[g * padded(d)];
+  kernels_named(target).scan_group(view(rows), four, dots.data(), n);
 }
 
 void scan_int16(In<int16_t, 2> rows, In<float, 2> queries, Out<float, 2> dots, const std::string& target) {

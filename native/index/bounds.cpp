@@ -3,18 +3,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace softindex {
 namespace {
 
-constexpr double unit = 0x1.0p-24;  // float32 rounds by at most this part of a number
+constexpr double unit = 0x1.0p-24;  // relative rounding error of float32
 // The sum of a scan is off by its exponentials (three units), the rounding of their arguments (down to -87, two
-// roundings each) and float32 sums over blocks of 64: see log_partition_slack.
+// roundings each) and float32 sums over blocks of 64.
 constexpr double scan_slack = (4 * 87 + 128) * unit;
 
-// Bennett's bound: a law with mean zero, variance <= v and no value above b has log E exp(l X) at most this. In terms
-// of x = l b and a = v / b^2 it is log((exp(-a x) + a exp(x)) / (1 + a)).
+// Bennett's bound: a distribution with mean zero, variance <= v and no value above b has log E exp(l X) at most this.
+// In terms of x = l b and a = v / b^2 it is log((exp(-a x) + a exp(x)) / (1 + a)).
 double bennett(double inverse_temperature, double v, double b) {
   if (!(b > 0)) return 0.0;
   const double x = inverse_temperature * b, a = std::min(v / (b * b), 1e300), span = x * (1 + a);
@@ -24,38 +23,16 @@ double bennett(double inverse_temperature, double v, double b) {
   return std::max(first, second) + std::log1p(std::exp(-std::fabs(first - second))) - std::log1p(a);
 }
 
-}  // namespace
-
-QueryLength measure_query(const View& view, const float* query) {
-  return {std::sqrt(squared_norm(query, view.d)) * (1 + 1e-12), dot_error(view.d)};
-}
-
-void best_score_bounds(const View& view, const float* query, double temperature, Workspace& workspace) {
-  const QueryLength length = measure_query(view, query);
-  const double norm = length.norm, slack = 2.02 * length.rounding;
-  for (int64_t c = 0; c < view.k; ++c) {
-    // |q|R around the mean, and the rounding of both dot products.
-    double bound = workspace.cluster_dots[c] + norm * ((double)view.radii[c] + slack * view.norm_max[c]);
-    if (view.bias_max != nullptr) {
-      const double bias = temperature * view.bias_max[c];
-      bound += bias + 0x1.0p-50 * (std::fabs(bias) + norm * view.norm_max[c]);
-    }
-    workspace.bounds[c] = bound + 2 * vanishing(view.d);
-  }
-}
-
-namespace {
-
 // An upper bound of the variance of the true scores of a cluster, q' S q, from the estimate that was evaluated.
 double variance_bound(const View& view, int64_t cluster, double estimate, double norm, double lost) {
   const double radius = view.radii[cluster], all = norm * norm * radius * radius;
-  if (view.forms_kind == Forms::none) return all;
-  const double whole = norm + lost;
+  if (view.dispersion.kind == Forms::none) return all;
+  const double extended = norm + lost;
   // Forms of rank r were evaluated at the rounded query: sqrt(q' S q) is a norm of q, and in no direction larger than
   // R. Full forms were summed in float32 over d(d+1)/2 products, of rows no longer than sqrt(2) R^2.
-  double bound = estimate + (double)view.excess[cluster] * whole * whole;
-  if (view.forms_kind == Forms::rank) {
-    bound += (double)view.spread[cluster] * (whole * whole - norm * norm);
+  double bound = estimate + (double)view.excess[cluster] * extended * extended;
+  if (view.dispersion.kind == Forms::rank) {
+    bound += (double)view.dispersion.spread[cluster] * (extended * extended - norm * norm);
     const double root = std::sqrt(bound) + radius * lost;
     bound = root * root;
   } else {
@@ -86,36 +63,70 @@ double largest_deviation(const View& view, int64_t cluster, double mean_dot, dou
 
 }  // namespace
 
-void log_mass_bounds(const View& view, const Law& law, int64_t place, double* lower, double* upper,
-                     const Workspace& workspace) {
-  const float* query = &workspace.queries[place * padded(view.d)];
-  const float* dots = &workspace.cluster_dots[place * view.k];
-  const double* variances = law.dispersion ? &workspace.variances[place * view.k] : nullptr;
-  const QueryLength length = measure_query(view, query);
-  const double norm = length.norm, inverse = 1.0 / law.temperature, pivot = workspace.pivots[place];
-  const double rounded_cosine = length.rounding + 1e-9, vanished = vanishing(view.d);
+QueryLength measure_query(Query& query) {
+  return {std::sqrt(query.squared_norm()) * (1 + 1e-12), dot_error(query.view.d)};
+}
+
+double scan_error(const Query& query, const QueryLength& length, double longest) {
+  const double dots = length.rounding * length.norm * longest + underflow_error(query.view.d);
+  return dots / query.request.temperature + weight_slack;
+}
+
+double exhaustive_error(Query& query, double log_partition, double largest_bias) {
+  const double norm = std::sqrt(query.squared_norm());
+  const double dots = dot_error(query.view.d) * norm * query.view.longest / query.request.temperature;
+  double terms = std::fabs(log_partition);
+  // Taking items away from masses relative to the pivot may leave a sum far below it.
+  if (query.request.restriction != nullptr) terms += std::fabs(query.pivot / query.request.temperature);
+  return dots + 1e-14 * largest_bias + (4 * 87 + 32) * unit + 1e-15 * terms;
+}
+
+void best_score_bounds(Query& query) {
+  const View& view = query.view;
+  const QueryLength length = measure_query(query);
+  const double norm = length.norm, slack = 2.02 * length.rounding;
+  std::vector<double>& bounds = query.workspace.bounds;
+  bounds.resize(view.k);
+  for (int64_t c = 0; c < view.k; ++c) {
+    // |q|R around the mean, and the rounding of both dot products.
+    double bound = query.mean_dots[c] + norm * ((double)view.radii[c] + slack * view.norm_max[c]);
+    if (view.bias_max != nullptr) {
+      const double bias = query.request.temperature * view.bias_max[c];
+      bound += bias + 0x1.0p-50 * (std::fabs(bias) + norm * view.norm_max[c]);
+    }
+    bounds[c] = bound + 2 * underflow_error(view.d);
+  }
+}
+
+void log_mass_bounds(Query& query, double* lower, double* upper) {
+  const View& view = query.view;
+  const double* log_sizes = view.sizes.of(query.request.law);
+  const double temperature = query.request.temperature;
+  const QueryLength length = measure_query(query);
+  const double norm = length.norm, inverse = 1.0 / temperature, pivot = query.pivot;
+  const double rounded_cosine = length.rounding + 1e-9, vanished = underflow_error(view.d);
   // A coordinate of a stored mean is off by `unit` of itself, or by half the smallest float32 there is.
   const double smallest = norm * std::sqrt((double)view.d) * 0x1.0p-149;
-  const double squared_temperature = law.temperature * law.temperature;
+  const double squared_temperature = temperature * temperature;
   for (int64_t c = 0; c < view.k; ++c) {
     if (view.size(c) == 0) {
-      lower[c] = upper[c] = -std::numeric_limits<double>::infinity();
+      lower[c] = upper[c] = minus_infinity;
       continue;
     }
-    const double mean_dot = dots[c], longest = norm * (double)view.norm_max[c];
+    const double mean_dot = query.mean_dots[c], longest = norm * (double)view.norm_max[c];
     // The dot with the mean rounds, the stored mean is a rounded one, and every score of a scan rounds again.
     const double rounded = length.rounding * longest + vanished, centre = rounded + 2 * unit * longest + smallest;
     const double score_slack = centre + rounded;
-    const double slack = inverse * score_slack + scan_slack + 1e-14 * std::fabs(law.offset[c]) +
+    const double slack = inverse * score_slack + scan_slack + 1e-14 * std::fabs(log_sizes[c]) +
                          1e-15 * inverse * (std::fabs(mean_dot) + std::fabs(pivot));
-    const double base = (mean_dot - pivot) * inverse + law.offset[c];
+    const double base = (mean_dot - pivot) * inverse + log_sizes[c];
     lower[c] = base - slack;  // Jensen
     const double farthest = largest_deviation(view, c, mean_dot, norm, rounded_cosine, vanished);
     const double deviation = std::max(0.0, farthest + 2 * centre);
-    const double estimate =
-        variances == nullptr ? norm * norm * view.radii[c] * view.radii[c] : variances[c] * squared_temperature;
+    const double estimate = query.variances == nullptr ? norm * norm * view.radii[c] * view.radii[c]
+                                                       : query.variances[c] * squared_temperature;
     const double variance =
-        variances == nullptr ? estimate : variance_bound(view, c, estimate, norm, workspace.query_loss[place]);
+        query.variances == nullptr ? estimate : variance_bound(view, c, estimate, norm, query.rounding_loss);
     upper[c] = base + slack + bennett(inverse, variance, deviation) * (1 + 1e-12);
   }
 }

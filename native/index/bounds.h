@@ -1,25 +1,34 @@
 // What the moments of a cluster prove about its items: bounds on its best score and on its log mass.
 #pragma once
 
-#include "index/workspace.h"
+#include "index/query.h"
 
 namespace softindex {
 
+// What float32 exponentials and sums may add to the log of a sum of weights, rounded up: see scan_slack in bounds.cpp.
+constexpr double weight_slack = 1e-4;
+
 // The length of a query and what float32 may add to any dot product with it, in units of the other's length.
 struct QueryLength {
-  double norm;      // no less than |q|
-  double rounding;  // no less than the rounding of a dot product over the other vector's length
+  double norm;      // at least |q|
+  double rounding;  // at least the rounding error of a dot product over the other vector's length
 };
-QueryLength measure_query(const View& view, const float* query);
+QueryLength measure_query(Query& query);
 
-// workspace.bounds (k): no float32 score of the cluster's items, plus temperature times their biases, exceeds it. Reads
-// the dots with the means from workspace.cluster_dots.
-void best_score_bounds(const View& view, const float* query, double temperature, Workspace& workspace);
+// Fills workspace.bounds (k): no float32 score of the cluster's items, plus temperature times their biases, exceeds it.
+// Reads mean_dots.
+void best_score_bounds(Query& query);
 
 // lower and upper (k): bounds on each cluster's log mass as a scan in float32 would find it, relative to pivot /
-// temperature; both -infinity where a cluster is empty. Reads what cluster_masses left in the workspace for the query
-// at `place`: the dots with the means, the pivot and, where the law has them, the variances.
-void log_mass_bounds(const View& view, const Law& law, int64_t place, double* lower, double* upper,
-                     const Workspace& workspace);
+// temperature; both -infinity where a cluster is empty. Reads what cluster_masses left.
+void log_mass_bounds(Query& query, double* lower, double* upper);
+
+// How far the log of a sum that a certified scan found may be from the true one, for items no longer than this.
+double scan_error(const Query& query, const QueryLength& length, double longest);
+
+// How far the log Z of an exhaustive scan may lie from the true one. Each logit is off by the rounding of its dot
+// product, over t, and a few units in the last place of itself; an item that counts has a logit within 87 of the
+// largest, and one that does not adds less than exp(-87). largest_bias: no log bias is larger or smaller than this.
+double exhaustive_error(Query& query, double log_partition, double largest_bias);
 
 }  // namespace softindex

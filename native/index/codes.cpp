@@ -12,7 +12,7 @@ namespace {
 // x = m + c + e for the item. The score is float(dot(q, m) + p.c), to be compared with dot(q, x), where dot is the
 // float32 product of the kernels. As q.x = q.m + p.c + (q - p).c + q.e, they differ by no more than
 //   |q.m - dot(q, m)| + |q.x - dot(q, x)|   the rounding of two float32 products,
-//   |q - p| |c| + |q| |e|                   what rounding the query and the item lost (Cauchy and Schwarz), and
+//   |q - p| |c| + |q| |e|                   the loss from rounding query and item (Cauchy and Schwarz), and
 //   |score - (dot(q, m) + p.c)|             the rounding of the score itself.
 double slack_of(const View& view, int64_t cluster, const CodedQuery& coded, double mean_dot) {
   const double length = view.code_lengths[cluster];
@@ -22,8 +22,8 @@ double slack_of(const View& view, int64_t cluster, const CodedQuery& coded, doub
   const double products = dot_error(view.d) * coded.norm * norms;
   // |p| <= |q| + |q - p| bounds p.c. The score rounds once to float32, and before that three times in double.
   const double stored = (0x1.0p-24 + 0x1.0p-50) * (std::fabs(mean_dot) + (coded.norm + coded.lost) * length);
-  // What relative errors do not tell: a product too small for float32 loses up to 2^-150, or 2^-126 where the caller
-  // has denormals flushed to zero, and so does each sum. There are two dot products and a score.
+  // Absolute errors: a product too small for float32 loses up to 2^-150, or 2^-126 where the caller has denormals
+  // flushed to zero, and so does each sum. There are two dot products and a score.
   const double tiny = (4.0 * (double)padded(view.d) + 8.0) * 0x1.0p-126;
   // The sum above is itself rounded a dozen times; all its terms are positive.
   return (lost + products + stored + tiny) * (1.0 + 0x1.0p-45);
@@ -31,24 +31,28 @@ double slack_of(const View& view, int64_t cluster, const CodedQuery& coded, doub
 
 }  // namespace
 
-CodedQuery stage_coded_query(const View& view, const float* query, int16_t* integers) {
-  const double unit = round_query(query, view.d, integers);
+CodedQuery stage_coded_query(Query& query) {
+  const int64_t d = query.view.d;
+  std::vector<int16_t>& integers = query.workspace.coded_query;
+  integers.resize(padded(d));  // the padding stays zero, as only the first d are ever written
+  const double unit = round_query(query.vector, d, integers.data());
   double missed = 0;
-  for (int64_t j = 0; j < view.d; ++j) {
-    const double away = query[j] - unit * integers[j];
+  for (int64_t j = 0; j < d; ++j) {
+    const double away = query.vector[j] - unit * integers[j];
     missed += away * away;
   }
   // A sum of d squares rounds d times, its root once; and unit * integer rounds by 2^-53 of a coordinate.
-  const double up = 1.0 + (double)(view.d + 4) * 0x1.0p-52;
-  const double norm = std::sqrt(squared_norm(query, view.d)) * up;
-  return {unit, norm, std::sqrt(missed) * up + norm * 0x1.0p-51};
+  const double up = 1.0 + (double)(d + 4) * 0x1.0p-52;
+  const double norm = std::sqrt(query.squared_norm()) * up;
+  return {integers.data(), unit, norm, std::sqrt(missed) * up + norm * 0x1.0p-51};
 }
 
-double coded_scores(const Kernels& kernels, const View& view, int64_t cluster, const CodedQuery& coded,
-                    const int16_t* integers, double mean_dot, int32_t* integer_dots, float* scores) {
+double coded_scores(const Query& query, const CodedQuery& coded, int64_t cluster, double mean_dot, float* scores) {
+  const View& view = query.view;
   const int64_t from = view.offsets[cluster], to = view.offsets[cluster + 1];
-  kernels.scan_int8(view.code_rows(from, to), integers, 1, integer_dots, to - from);
-  kernels.decode(integer_dots, view.code_scales + from, to - from, mean_dot, coded.unit, scores);
+  int32_t* dots = query.workspace.code_dots.data();
+  query.kernels.scan_int8(view.code_rows(from, to), coded.integers, 1, dots, to - from);
+  query.kernels.decode(dots, view.code_scales + from, to - from, mean_dot, coded.unit, scores);
   return slack_of(view, cluster, coded, mean_dot);
 }
 

@@ -1,7 +1,7 @@
 // The two-level draw, and the log-probability of given items: two readings of the same cluster masses.
 #pragma once
 
-#include "index/workspace.h"
+#include "index/query.h"
 
 namespace softindex {
 
@@ -14,50 +14,76 @@ struct ScannedCluster {
 };
 
 // Weighs the items of a cluster by their dot products; one of -infinity has no weight.
-ScannedCluster weigh_cluster(const Kernels& kernels, const View& view, double temperature, int64_t cluster,
-                             const float* dots, Workspace& workspace);
+ScannedCluster weigh_cluster(const Context& context, int64_t cluster, const float* dots);
 
-// log of the probability of the item inside its cluster.
-double log_within(const View& view, double temperature, const ScannedCluster& scanned, int64_t i);
+// log of the probability of item i of the cluster inside it.
+double log_within(const Context& context, const ScannedCluster& scanned, int64_t i);
 
-// Weighs the clusters by their log masses (k): fills workspace.cluster_weights and cluster_prefix.
-Total weigh_clusters(const Kernels& kernels, const View& view, const double* log_masses, Workspace& workspace);
+// Weighs the clusters by their log masses (k): fills the workspace's cluster_weights and cluster_prefix.
+Total weigh_clusters(const Context& context, const double* log_masses);
 
 // log of a cluster's share of the law.
 double log_share(double log_mass, const Total& total);
 
-int64_t cluster_of(const View& view, int64_t position);
+// Where the results of draws go: positions and log_prob, by slot.
+struct Slots {
+  int64_t* positions;
+  double* log_prob;
+};
 
 // Draws the items of one query inside the cluster it was scanned at.
-void pick_items(const Kernels& kernels, const View& view, double temperature, const ScannedCluster& scanned,
-                const PendingDraw* begin, const PendingDraw* end, int64_t* positions, double* log_prob,
-                const Workspace& workspace);
+void pick_items(const Context& context, const ScannedCluster& scanned, const PendingDraw* begin, const PendingDraw* end,
+                const Slots& slots);
 
-// Chooses the clusters of n draws for one query: pending (n), with slots from first_slot on.
-// Returns how many items the chosen clusters hold together.
-int64_t choose_clusters(const Kernels& kernels, const View& view, const double* log_masses, uint64_t key,
-                        uint64_t stream, int64_t n, int64_t first_slot, PendingDraw* pending, Workspace& workspace);
+// Chooses the clusters of n draws by their log masses (k), of which `total` is the sum: fills pending (n), in the order
+// of clusters, with slots from first_slot on.
+void choose_clusters(const Query& query, const double* log_masses, const Total& total, int64_t n, int64_t first_slot,
+                     PendingDraw* pending);
+
+// Items in the clusters of n draws that are in the order of clusters.
+int64_t count_items(const View& view, const PendingDraw* pending, int64_t n);
+
+// Padded queries: query q of the call begins at first + (q - number) * stride.
+struct StagedQueries {
+  const float* first;
+  int64_t number;  // of the first
+  int64_t stride;
+
+  const float* operator[](int64_t query) const { return first + (query - number) * stride; }
+};
 
 // Draws the items of pending draws that chose the same cluster; slot s belongs to query s / n. Queries take turns in
-// groups, so that a cluster is read from memory once for all who chose it.
-void draw_items(const Kernels& kernels, const View& view, double temperature, const float* queries, int64_t n,
-                const PendingDraw* begin, const PendingDraw* end, int64_t* positions, double* log_prob,
-                Workspace& workspace);
+// groups, so that a cluster is read from memory once for all that chose it.
+void draw_items(const Context& context, const StagedQueries& queries, int64_t n, const PendingDraw* begin,
+                const PendingDraw* end, const Slots& slots);
 
-// Brings n chosen draws into the order of their clusters; returns how many items these clusters hold together.
-int64_t settle_clusters(const View& view, PendingDraw* pending, int64_t n);
+// The clusters of the items at positions (m), in the order of clusters, in workspace.pending; log_share is left to the
+// caller.
+void locate_items(const Context& context, const int64_t* positions, int64_t m);
+
+// log_prob (m) of the items at positions (m), from their clusters and log shares in workspace.pending. dots_of(cluster)
+// gives the dot products of a cluster, or null where nothing of it can be drawn.
+template <class DotsOf>
+void located_log_prob(const Query& query, const int64_t* positions, double* log_prob, const DotsOf& dots_of) {
+  const std::vector<PendingDraw>& pending = query.workspace.pending;
+  ScannedCluster scanned = {};
+  for (size_t j = 0; j < pending.size(); ++j) {
+    const PendingDraw& next = pending[j];
+    if (j == 0 || next.cluster != pending[j - 1].cluster) {
+      const float* dots = dots_of(next.cluster);
+      scanned = dots == nullptr ? ScannedCluster{} : weigh_cluster(query, next.cluster, dots);
+    }
+    log_prob[next.slot] = scanned.dots == nullptr
+                              ? minus_infinity
+                              : next.log_share + log_within(query, scanned, positions[next.slot] - scanned.begin);
+  }
+}
+
+// Dot products of a cluster, in the workspace.
+const float* scan_cluster(const Query& query, int64_t cluster);
 
 // log_prob (m) of the items at positions (m), each in [0, n of the view).
-void log_probabilities(const Kernels& kernels, const View& view, const Law& law, const float* query,
-                       const double* log_masses, const int64_t* positions, int64_t m, double* log_prob,
-                       Workspace& workspace);
-
-// Its two halves. workspace.pending (m): the clusters of the items, in the order of clusters; log_share is left to the
-// caller.
-void locate_items(const View& view, const int64_t* positions, int64_t m, Workspace& workspace);
-// From the clusters and their log shares in workspace.pending.
-void located_log_probabilities(const Kernels& kernels, const View& view, double temperature, const float* query,
-                               const int64_t* positions, int64_t m, double* log_prob, Workspace& workspace);
+void log_probabilities(const Query& query, const int64_t* positions, int64_t m, double* log_prob);
 
 // In the order of clusters, and of slots within a cluster.
 void order_by_cluster(PendingDraw* begin, PendingDraw* end);

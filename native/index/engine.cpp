@@ -3,37 +3,39 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <stdexcept>
 
-#include "base/hash.h"
 #include "base/parallel.h"
 #include "index/bounds.h"
 #include "index/certified.h"
 #include "index/codes.h"
-#include "index/draw.h"
+#include "index/log_partition.h"
 #include "index/masses.h"
 #include "index/probe.h"
+#include "index/restricted.h"
 #include "index/top_k.h"
 #include "index/tree.h"
 
 namespace softindex {
 namespace {
 
+constexpr double not_stated = std::numeric_limits<double>::quiet_NaN();
 // Starting a thread costs about as much as a handful of two-level draws: give each at least this many groups.
 constexpr int64_t groups_per_thread = 4;
-
-int64_t groups_of(int64_t b) { return (b + group_size - 1) / group_size; }
-
-int64_t worthwhile_threads(int64_t b, int64_t threads) {
-  return std::min(threads, std::max<int64_t>(1, groups_of(b) / groups_per_thread));
-}
-
 // Likewise for scans of single clusters.
 constexpr int64_t draws_per_thread = 16;
-// So many draws from one cluster are a task of their own: a cluster that all queries choose must not be left to one
-// thread.
+// This many draws from one cluster make a task: a cluster that all queries choose must not be left to one thread.
 constexpr int64_t draws_per_task = 64;
+// Queries that need padding are copied this many bytes at a time.
+constexpr int64_t staged_bytes = 1 << 22;
+
+int64_t groups_of(int64_t count) { return (count + group_size - 1) / group_size; }
+
+int64_t worthwhile_threads(int64_t count, int64_t threads) {
+  return std::min(threads, std::max<int64_t>(1, groups_of(count) / groups_per_thread));
+}
 
 // Where the draws, in the order of clusters, are cut into tasks: each within one cluster.
 std::vector<int64_t> cut_by_cluster(const PendingDraw* pending, int64_t count) {
@@ -44,276 +46,349 @@ std::vector<int64_t> cut_by_cluster(const PendingDraw* pending, int64_t count) {
   return cuts;
 }
 
-// The random stream of each query is named by its content, so that draws do not depend on how queries are batched
-// or ordered; the second and later copies of a query in one call get streams of their own.
-std::vector<uint64_t> streams_of(const float* queries, int64_t b, int64_t d) {
-  std::vector<uint64_t> streams(b);
-  for (int64_t q = 0; q < b; ++q) streams[q] = name_of(queries + q * d, d);
-  if (b == 1) return streams;
-  std::vector<int64_t> order(b);
-  for (int64_t q = 0; q < b; ++q) order[q] = q;
-  const std::vector<uint64_t> hashes = streams;
-  std::sort(order.begin(), order.end(),
-            [&](int64_t a, int64_t c) { return hashes[a] != hashes[c] ? hashes[a] < hashes[c] : a < c; });
-  uint64_t copy = 0;
-  for (int64_t i = 1; i < b; ++i) {
-    copy = hashes[order[i]] == hashes[order[i - 1]] ? copy + 1 : 0;
-    if (copy > 0) {
-      const uint64_t name[2] = {hashes[order[i]], copy};
-      streams[order[i]] = hash_bytes(name, sizeof(name));
-    }
-  }
-  return streams;
+void write(const LogPartition& results, int64_t query, double value, double slack) {
+  results.value[query] = value;
+  results.low[query] = value - slack;
+  results.high[query] = value + slack;
+}
+
+void write(const LogPartition& results, int64_t query, const Bracket& bracket) {
+  results.value[query] = bracket.value;
+  results.low[query] = bracket.low;
+  results.high[query] = bracket.high;
 }
 
 }  // namespace
 
-// per_group(number of its first query, how many it has, a workspace in which they are staged), on several threads.
+// Queries of a call, padded and named once.
+struct Engine::Batch {
+  int64_t first, count;
+  StagedQueries vectors;
+  const QueryNames& names;
+  Workspace& workspace;  // of the thread that makes the call
+};
+
+bool Engine::serves(const Law& law) const {
+  if (law.kind == Kind::tree && !view_.has_tree()) return false;
+  return !law.dispersion || view_.dispersion.kind != Forms::none;
+}
+
+// per_batch(batch): all queries of the call where the kernels can read the caller's memory, or else as many at a time
+// as are copied and padded. Results do not depend on it.
+template <class PerBatch>
+void Engine::for_each_batch(const Request& request, const QueryNames& names, const PerBatch& per_batch) {
+  WorkspacePool::Lease own(pool_, view_);
+  const int64_t d = view_.d, width = padded(d);
+  if (width == d) return per_batch(Batch{0, request.b, {request.queries, 0, d}, names, *own});
+  const int64_t most = std::max<int64_t>(group_size, staged_bytes / (width * (int64_t)sizeof(float)));
+  std::vector<float>& staged = (*own).queries;
+  for (int64_t first = 0; first < request.b; first += most) {
+    const int64_t count = std::min(most, request.b - first);
+    // Only the first d numbers of a row are ever written: the padding stays zero.
+    if ((int64_t)staged.size() < count * width) staged.resize(count * width, 0.0f);
+    for (int64_t q = 0; q < count; ++q)
+      std::memcpy(&staged[q * width], request.queries + (first + q) * d, d * sizeof(float));
+    per_batch(Batch{first, count, {staged.data(), first, width}, names, *own});
+  }
+}
+
+// The group of queries that begins with this one.
+void Engine::stage(const Request& request, const Batch& batch, int64_t begin, std::vector<Query>& group,
+                   Workspace& workspace) {
+  const int64_t count = std::min(group_size, batch.first + batch.count - begin);
+  const bool named = !batch.names.contents.empty();
+  group.clear();
+  for (int64_t g = 0; g < count; ++g) {
+    const int64_t q = begin + g;
+    const uint64_t content = named ? batch.names.contents[q] : 0, name = named ? batch.names.streams[q] : 0;
+    double* variances = request.law.dispersion ? &workspace.variances[g * view_.k] : nullptr;
+    group.push_back(Query{{kernels_, view_, request, workspace},
+                          q,
+                          g,
+                          batch.vectors[q],
+                          content,
+                          {request.seed, name},
+                          &workspace.mean_dots[g * view_.k],
+                          &workspace.log_masses[g * view_.k],
+                          variances});
+  }
+}
+
+// per_group(group), on several threads.
 template <class PerGroup>
-void Engine::for_each_group(const float* queries, int64_t b, int64_t threads, const PerGroup& per_group) {
-  parallel(groups_of(b), threads, [&](const auto& next) {
+void Engine::for_each_group(const Request& request, const Batch& batch, int64_t threads, const PerGroup& per_group) {
+  parallel(groups_of(batch.count), threads, [&](const auto& next) {
     WorkspacePool::Lease lease(pool_, view_);
-    for (int64_t group = next(); group >= 0; group = next()) {
-      const int64_t begin = group * group_size, count = std::min(group_size, b - begin);
-      stage_queries(view_, queries + begin * view_.d, count, *lease);
-      per_group(begin, count, *lease);
+    std::vector<Query> group;
+    group.reserve(group_size);
+    for (int64_t task = next(); task >= 0; task = next()) {
+      stage(request, batch, batch.first + task * group_size, group, *lease);
+      per_group(Group{group.data(), (int64_t)group.size()});
     }
   });
 }
 
-// per_query(query number, its place in the workspace's group, its log masses, workspace), on several threads.
+// per_query(query) with the masses of its law, on several threads.
 template <class PerQuery>
-void Engine::for_each_query(const Law& law, const float* queries, int64_t b, int64_t threads,
-                            const PerQuery& per_query) {
-  const Probed all_probed = {0.0, view_.n};
-  const Probed unprobed = law.exhaustive() ? all_probed : Probed{std::numeric_limits<double>::quiet_NaN(), 0};
-  if (law.exhaustive() && groups_of(b) < threads) return share_one_scan(law, queries, b, threads, per_query);
-  if (!law.exhaustive()) threads = worthwhile_threads(b, threads);
-  for_each_group(queries, b, threads, [&](int64_t begin, int64_t count, Workspace& workspace) {
-    cluster_masses(kernels_, view_, law, count, workspace);
-    for (int64_t g = 0; g < count; ++g) {
-      double* log_masses = &workspace.log_masses[g * view_.k];
-      workspace.probed = law.probes == 0 ? unprobed : probe(kernels_, view_, law, g, log_masses, workspace);
-      per_query(begin + g, g, log_masses, workspace);
-    }
-  });
-}
-
-// per_query(query number, its place in the workspace's group, its walk down the tree, workspace), on several threads:
-// no masses are found but those of the nodes that the walk meets.
-template <class PerQuery>
-void Engine::for_each_walk(const Law& law, const float* queries, int64_t b, int64_t threads,
-                           const PerQuery& per_query) {
-  for_each_group(queries, b, worthwhile_threads(b, threads), [&](int64_t begin, int64_t count, Workspace& workspace) {
-    for (int64_t g = 0; g < count; ++g) {
-      TreeWalk walk(kernels_, view_, law, g, workspace);
-      per_query(begin + g, g, walk, workspace);
+void Engine::for_each_query(const Request& request, const Batch& batch, const PerQuery& per_query) {
+  const bool exhaustive = request.law.kind == Kind::exhaustive;
+  if (exhaustive && groups_of(batch.count) < request.threads) return share_one_scan(request, batch, per_query);
+  const int64_t threads = exhaustive ? request.threads : worthwhile_threads(batch.count, request.threads);
+  for_each_group(request, batch, threads, [&](const Group& group) {
+    cluster_masses(group);
+    for (Query& query : group) {
+      query.error = exhaustive ? 0.0 : not_stated;
+      query.scored = exhaustive ? view_.n : 0;
+      if (request.probes != 0) probe(query);
+      per_query(query);
     }
   });
 }
 
 // Too few queries to give each thread its own: the threads share the scan of the clusters instead.
 template <class PerQuery>
-void Engine::share_one_scan(const Law& law, const float* queries, int64_t b, int64_t threads,
-                            const PerQuery& per_query) {
-  const Probed all_probed = {0.0, view_.n};
-  const int64_t pieces = std::min(view_.k, threads * 8);
-  std::vector<double> log_masses(group_size * view_.k);
-  for (int64_t begin = 0; begin < b; begin += group_size) {
-    const int64_t count = std::min(group_size, b - begin);
-    WorkspacePool::Lease own(pool_, view_);
-    stage_queries(view_, queries + begin * view_.d, count, *own);
-    find_pivots(kernels_, view_, count, *own);
-    parallel(pieces, threads, [&](const auto& next) {
+void Engine::share_one_scan(const Request& request, const Batch& batch, const PerQuery& per_query) {
+  const int64_t pieces = std::min(view_.k, request.threads * 8);
+  WorkspacePool::Lease own(pool_, view_);
+  std::vector<Query> queries;
+  for (int64_t begin = 0; begin < batch.count; begin += group_size) {
+    stage(request, batch, batch.first + begin, queries, *own);
+    const Group group = {queries.data(), (int64_t)queries.size()};
+    find_pivots(group);
+    parallel(pieces, request.threads, [&](const auto& next) {
       WorkspacePool::Lease lease(pool_, view_);
-      stage_queries(view_, queries + begin * view_.d, count, *lease);
       for (int64_t piece = next(); piece >= 0; piece = next())
-        scan_clusters(kernels_, view_, law.temperature, count, piece * view_.k / pieces, (piece + 1) * view_.k / pieces,
-                      (*own).pivots, log_masses.data(), *lease);
+        scan_clusters(group, piece * view_.k / pieces, (piece + 1) * view_.k / pieces, *lease);
     });
-    (*own).probed = all_probed;
-    for (int64_t g = 0; g < count; ++g) per_query(begin + g, g, &log_masses[g * view_.k], *own);
+    for (Query& query : group) {
+      query.scored = view_.n;
+      per_query(query);
+    }
   }
 }
 
-void Engine::sample(const Law& law, const float* queries, int64_t b, int64_t n, uint64_t seed, int64_t threads,
-                    int64_t* positions, double* log_prob, int64_t* scored, double* error) {
-  const std::vector<uint64_t> streams = streams_of(queries, b, view_.d);
-  WorkspacePool::Lease own(pool_, view_);
-  std::vector<PendingDraw>& pending = (*own).pending;
-  pending.resize(b * n);
-  if (law.kind == Kind::tree)
-    for_each_walk(law, queries, b, threads, [&](int64_t q, int64_t, TreeWalk& walk, Workspace&) {
-      scored[q] = choose_leaves(view_, walk, seed, streams[q], n, q * n, &pending[q * n]);
-      error[q] = std::numeric_limits<double>::quiet_NaN();
-    });
-  else
-    for_each_query(law, queries, b, threads, [&](int64_t q, int64_t, const double* log_masses, Workspace& workspace) {
-      const int64_t held =
-          choose_clusters(kernels_, view_, log_masses, seed, streams[q], n, q * n, &pending[q * n], workspace);
-      // A chosen cluster that was probed is scanned again, and still there are no more items.
-      scored[q] = std::min(view_.n, workspace.probed.scored + held);
-      error[q] = workspace.probed.error;
-    });
-  // All draws of the call in the order of their clusters: who chose the same cluster shares its way from memory.
-  if (b > 1) order_by_cluster(pending.data(), pending.data() + b * n);
-  const std::vector<int64_t> cuts = cut_by_cluster(pending.data(), b * n);
-  const int64_t tasks = (int64_t)cuts.size() - 1;
-  parallel(tasks, std::min(threads, std::max<int64_t>(1, tasks / draws_per_thread)), [&](const auto& next) {
-    WorkspacePool::Lease lease(pool_, view_);
-    for (int64_t task = next(); task >= 0; task = next())
-      draw_items(kernels_, view_, law.temperature, queries, n, &pending[cuts[task]], pending.data() + cuts[task + 1],
-                 positions, log_prob, *lease);
-  });
-}
-
-void Engine::log_prob(const Law& law, const float* queries, int64_t b, const int64_t* positions, int64_t m,
-                      int64_t threads, double* log_prob) {
-  if (law.kind == Kind::tree)
-    return for_each_walk(law, queries, b, threads, [&](int64_t q, int64_t g, TreeWalk& walk, Workspace& workspace) {
-      const float* query = &workspace.queries[g * padded(view_.d)];
-      leaf_log_probabilities(kernels_, view_, law, query, walk, positions + q * m, m, log_prob + q * m, workspace);
-    });
-  for_each_query(law, queries, b, threads, [&](int64_t q, int64_t g, const double* log_masses, Workspace& workspace) {
-    const float* query = &workspace.queries[g * padded(view_.d)];
-    log_probabilities(kernels_, view_, law, query, log_masses, positions + q * m, m, log_prob + q * m, workspace);
-  });
-}
-
-// per_query(query number, what is estimated of it), on several threads.
 template <class PerQuery>
-void Engine::for_each_certified(const Law& law, const float* queries, int64_t b, int64_t threads,
-                                const PerQuery& per_query) {
-  for_each_group(queries, b, worthwhile_threads(b, threads), [&](int64_t begin, int64_t count, Workspace& workspace) {
-    cluster_masses(kernels_, view_, law, count, workspace);
-    for (int64_t g = 0; g < count; ++g)
-      per_query(begin + g, CertifiedQuery{kernels_, view_, law, g, &workspace.log_masses[g * view_.k], workspace});
+void Engine::with_masses(const Request& request, const PerQuery& per_query) {
+  for_each_batch(request, name_queries(request.queries, request.b, view_.d),
+                 [&](const Batch& batch) { for_each_query(request, batch, per_query); });
+}
+
+// per_query(query) with its estimated masses, on several threads: no cluster is scanned before.
+template <class PerQuery>
+void Engine::with_estimates(const Request& request, const PerQuery& per_query) {
+  for_each_batch(request, name_queries(request.queries, request.b, view_.d), [&](const Batch& batch) {
+    for_each_group(request, batch, worthwhile_threads(batch.count, request.threads), [&](const Group& group) {
+      cluster_masses(group);
+      for (Query& query : group) per_query(query);
+    });
   });
 }
 
-void Engine::sample_certified(const Law& law, const float* queries, int64_t b, int64_t n, uint64_t seed,
-                              int64_t threads, int64_t* positions, double* log_prob, double* low, double* high,
-                              int64_t* scored) {
-  if (!worth_bounding(view_))
-    return sample_exactly(law, queries, b, n, seed, threads, positions, log_prob, low, high, scored);
-  const std::vector<uint64_t> streams = streams_of(queries, b, view_.d);
-  for_each_certified(law, queries, b, threads, [&](int64_t q, const CertifiedQuery& query) {
-    scored[q] = softindex::sample_certified(query, seed, streams[q], n, positions + q * n, log_prob + q * n,
-                                            low + q * n, high + q * n);
+// per_query(query) with its dot products with the means, on several threads. These queries have no names.
+template <class PerQuery>
+void Engine::with_mean_dots(const Request& request, int64_t threads, const PerQuery& per_query) {
+  for_each_batch(request, {}, [&](const Batch& batch) {
+    for_each_group(request, batch, threads, [&](const Group& group) {
+      find_pivots(group);
+      for (Query& query : group) per_query(query);
+    });
+  });
+}
+
+void Engine::sample(const Request& request, const DrawResults& results) {
+  if (request.restriction != nullptr) return sample_from_part(request, results);
+  if (request.law.kind == Kind::certified) return sample_with_proof(request, results);
+  for_each_batch(request, name_queries(request.queries, request.b, view_.d),
+                 [&](const Batch& batch) { sample_batch(request, batch, results); });
+}
+
+// Chooses the cluster of every draw.
+void Engine::choose(const Request& request, const Batch& batch, const DrawResults& results, PendingDraw* pending) {
+  const int64_t n = results.n;
+  const auto own = [&](const Query& query) { return pending + (query.number - batch.first) * n; };
+  const auto report = [&](const Query& query, double log_partition, double slack) {
+    // A chosen cluster that was probed is scanned again, and still there are no more items.
+    results.scored[query.number] = std::min(view_.n, query.scored + count_items(view_, own(query), n));
+    results.error[query.number] = query.error;
+    write(results.log_partition, query.number, log_partition, slack);
+  };
+  if (request.law.kind == Kind::tree) {
+    // No masses are computed but those of the nodes that the walk meets.
+    const int64_t threads = worthwhile_threads(batch.count, request.threads);
+    return for_each_group(request, batch, threads, [&](const Group& group) {
+      for (Query& query : group) {
+        choose_leaves(query, n, query.number * n, own(query));
+        query.error = not_stated;
+        report(query, not_stated, not_stated);
+      }
+    });
+  }
+  const double bias = largest_bias(request);
+  for_each_query(request, batch, [&](Query& query) {
+    const Total total = weigh_clusters(query, query.log_masses);
+    choose_clusters(query, query.log_masses, total, n, query.number * n, own(query));
+    const double value = query.log_partition(total);
+    report(query, value, request.law.kind == Kind::exhaustive ? exhaustive_error(query, value, bias) : not_stated);
+  });
+}
+
+void Engine::sample_batch(const Request& request, const Batch& batch, const DrawResults& results) {
+  const int64_t count = batch.count * results.n;
+  std::vector<PendingDraw>& pending = batch.workspace.pending;
+  pending.resize(count);
+  choose(request, batch, results, pending.data());
+  // All draws in the order of their clusters: those that chose the same cluster share one read of its memory.
+  if (batch.count > 1) order_by_cluster(pending.data(), pending.data() + count);
+  const std::vector<int64_t> cuts = cut_by_cluster(pending.data(), count);
+  const int64_t tasks = (int64_t)cuts.size() - 1;
+  const Slots slots = {results.positions, results.log_prob};
+  parallel(tasks, std::min(request.threads, std::max<int64_t>(1, tasks / draws_per_thread)), [&](const auto& next) {
+    WorkspacePool::Lease lease(pool_, view_);
+    const Context context = {kernels_, view_, request, *lease};
+    for (int64_t task = next(); task >= 0; task = next())
+      draw_items(context, batch.vectors, results.n, &pending[cuts[task]], pending.data() + cuts[task + 1], slots);
+  });
+}
+
+void Engine::sample_from_part(const Request& request, const DrawResults& results) {
+  const int64_t n = results.n;
+  const bool exhaustive = request.law.kind == Kind::exhaustive;
+  const double bias = largest_bias(request);
+  with_masses(request, [&](Query& query) {
+    const int64_t q = query.number;
+    const RestrictedDraws drawn = sample_restricted(query, n, results.positions + q * n, results.log_prob + q * n);
+    results.scored[q] = std::min(view_.n, query.scored + drawn.scored);
+    results.error[q] = drawn.error;
+    results.left[q] = drawn.left;
+    const double value = request.law.kind == Kind::tree ? not_stated : drawn.log_partition;
+    write(results.log_partition, q, value, exhaustive ? exhaustive_error(query, value, bias) : not_stated);
+  });
+}
+
+void Engine::sample_with_proof(const Request& request, const DrawResults& results) {
+  if (!worth_bounding(view_)) return sample_all_scanned(request, results);
+  const int64_t n = results.n;
+  with_estimates(request, [&](Query& query) {
+    const int64_t q = query.number, first = q * n;
+    const ProvenSlots slots = {
+        {results.positions + first, results.log_prob + first}, results.low + first, results.high + first};
+    const Bracket bracket = sample_certified(query, n, slots);
+    results.scored[q] = std::min(view_.n, bracket.scored);
+    results.error[q] = 0.0;
+    write(results.log_partition, q, bracket);
   });
 }
 
 // Where bounds would cost more than they save, everything is scanned, and only rounding is left to allow for.
-void Engine::sample_exactly(const Law& law, const float* queries, int64_t b, int64_t n, uint64_t seed, int64_t threads,
-                            int64_t* positions, double* log_prob, double* low, double* high, int64_t* scored) {
-  Law all = law;
-  all.kind = Kind::exhaustive;
-  all.probes = 0;
-  std::vector<double> error(b);
-  sample(all, queries, b, n, seed, threads, positions, log_prob, scored, error.data());
-  for (int64_t q = 0; q < b; ++q) {
-    const double norm = std::sqrt(squared_norm(queries + q * view_.d, view_.d));
-    const double slack = 2 * scan_error(view_, law, norm, view_.longest);
-    for (int64_t j = q * n; j < (q + 1) * n; ++j) {
-      low[j] = log_prob[j] - slack;
-      high[j] = std::min(0.0, log_prob[j] + slack);
+void Engine::sample_all_scanned(const Request& request, const DrawResults& results) {
+  Request all = request;
+  all.law = {Kind::exhaustive, false, false};
+  sample(all, results);
+  for (int64_t q = 0; q < request.b; ++q) {
+    const double norm = std::sqrt(squared_norm(request.queries + q * view_.d, view_.d));
+    const double rounding = dot_error(view_.d) * norm * view_.longest + underflow_error(view_.d);
+    const double slack = rounding / request.temperature + weight_slack;
+    write(results.log_partition, q, results.log_partition.value[q], slack);
+    for (int64_t j = q * results.n; j < (q + 1) * results.n; ++j) {
+      results.low[j] = results.log_prob[j] - 2 * slack;
+      results.high[j] = std::min(0.0, results.log_prob[j] + 2 * slack);
     }
   }
 }
 
-void Engine::bracket_log_partition(const Law& law, const float* queries, int64_t b, double confidence, uint64_t seed,
-                                   int64_t threads, double* values, double* low, double* high, int64_t* scored) {
-  const std::vector<uint64_t> streams = streams_of(queries, b, view_.d);
-  for_each_certified(law, queries, b, threads, [&](int64_t q, const CertifiedQuery& query) {
-    const Bracket found =
-        confidence < 1 ? estimate_log_partition(query, confidence, seed, streams[q]) : prove_log_partition(query);
-    values[q] = found.value;
-    low[q] = found.low;
-    high[q] = found.high;
-    scored[q] = std::min(view_.n, found.scored);
+void Engine::log_prob(const Request& request, const LogProbResults& results) {
+  const int64_t m = results.m;
+  const auto positions_of = [&](const Query& query) { return results.positions + query.number * m; };
+  const auto log_prob_of = [&](const Query& query) { return results.log_prob + query.number * m; };
+  const auto restricted = [&](Query& query) { log_prob_restricted(query, positions_of(query), m, log_prob_of(query)); };
+  const int64_t threads = worthwhile_threads(request.b, request.threads);
+  if (request.restriction != nullptr && request.restriction->k > 0) return with_mean_dots(request, threads, restricted);
+  if (request.restriction != nullptr) return with_masses(request, restricted);
+  if (request.law.kind != Kind::tree)
+    return with_masses(request,
+                       [&](Query& query) { log_probabilities(query, positions_of(query), m, log_prob_of(query)); });
+  for_each_batch(request, name_queries(request.queries, request.b, view_.d), [&](const Batch& batch) {
+    for_each_group(request, batch, threads, [&](const Group& group) {
+      for (Query& query : group) leaf_log_probabilities(query, positions_of(query), m, log_prob_of(query));
+    });
   });
 }
 
-void Engine::masses(const Law& law, const float* queries, int64_t b, int64_t threads, double* log_masses,
-                    int64_t* scored, double* error) {
-  for_each_query(law, queries, b, threads, [&](int64_t q, int64_t g, const double* found, Workspace& workspace) {
-    const double pivot = workspace.pivots[g] / law.temperature;
-    for (int64_t c = 0; c < view_.k; ++c) log_masses[q * view_.k + c] = found[c] + pivot;
-    scored[q] = workspace.probed.scored;
-    error[q] = workspace.probed.error;
+void Engine::log_partition(const Request& request, const LogPartitionResults& results) {
+  const bool restricted = request.restriction != nullptr;
+  if (!restricted && (request.law.kind == Kind::certified || request.confidence < 1))
+    return bracket_log_partition(request, results);
+  const bool exhaustive = request.law.kind == Kind::exhaustive;
+  const double bias = largest_bias(request);
+  with_masses(request, [&](Query& query) {
+    const double value = restricted
+                             ? log_partition_restricted(query)
+                             : query.log_partition(kernels_.weigh_masses(query.log_masses, view_.k, nullptr, nullptr));
+    if (!std::isfinite(value)) throw std::runtime_error("no cluster holds any weight");
+    const double slack = exhaustive ? exhaustive_error(query, value, bias) : not_stated;
+    write(results.log_partition, query.number, value, slack);
+    results.scored[query.number] = query.scored;
   });
 }
 
-void Engine::sample_restricted(const Law& law, const Restrictions& restrictions, const float* queries, int64_t b,
-                               int64_t n, uint64_t seed, int64_t threads, int64_t* positions, double* log_prob,
-                               int64_t* scored, double* error, int64_t* left) {
-  const std::vector<uint64_t> streams = streams_of(queries, b, view_.d);
-  for_each_query(law, queries, b, threads, [&](int64_t q, int64_t g, const double* log_masses, Workspace& workspace) {
-    const float* query = &workspace.queries[g * padded(view_.d)];
-    const Asked asked = {kernels_, view_, law, query, log_masses, workspace.pivots[g], workspace};
-    const Drawn drawn = sample_part(asked, restrictions.of(q), workspace.probed.error, seed, streams[q], n,
-                                    positions + q * n, log_prob + q * n);
-    scored[q] = std::min(view_.n, workspace.probed.scored + drawn.scored);
-    error[q] = drawn.error;
-    left[q] = drawn.left;
+void Engine::bracket_log_partition(const Request& request, const LogPartitionResults& results) {
+  with_estimates(request, [&](Query& query) {
+    const Bracket bracket = request.confidence < 1 ? estimate_log_partition(query) : prove_log_partition(query);
+    write(results.log_partition, query.number, bracket);
+    results.scored[query.number] = std::min(view_.n, bracket.scored);
   });
 }
 
-void Engine::log_prob_restricted(const Law& law, const Restrictions& restrictions, const float* queries, int64_t b,
-                                 const int64_t* positions, int64_t m, int64_t threads, double* log_prob) {
-  for_each_query(law, queries, b, threads, [&](int64_t q, int64_t g, const double* log_masses, Workspace& workspace) {
-    const float* query = &workspace.queries[g * padded(view_.d)];
-    const Asked asked = {kernels_, view_, law, query, log_masses, workspace.pivots[g], workspace};
-    log_prob_part(asked, restrictions.of(q), positions + q * m, m, log_prob + q * m);
-  });
-}
-
-void Engine::log_partition(const Law& law, const float* queries, int64_t b, int64_t threads, double* values) {
-  for_each_query(law, queries, b, threads, [&](int64_t q, int64_t g, const double* log_masses, Workspace& workspace) {
-    const Total total = kernels_.weigh_masses(log_masses, view_.k, nullptr, nullptr);
-    values[q] = workspace.pivots[g] / law.temperature + (total.peak + total.log_total);
-    if (!std::isfinite(values[q])) throw std::runtime_error("no cluster holds any weight");
-  });
-}
-
-void Engine::top_k(const float* queries, int64_t b, double temperature, int64_t k, int64_t probes, int64_t threads,
-                   int64_t* positions, float* scores, int64_t* scored) {
-  parallel(b, std::min(threads, std::max<int64_t>(1, b / groups_per_thread)), [&](const auto& next) {
-    WorkspacePool::Lease lease(pool_, view_);
-    for (int64_t q = next(); q >= 0; q = next()) {
-      stage_queries(view_, queries + q * view_.d, 1, *lease);
-      scored[q] = softindex::top_k(kernels_, view_, (*lease).queries.data(), temperature, k, probes, positions + q * k,
-                                   scores + q * k, *lease);
+void Engine::top_k(const Request& request, const BestResults& results) {
+  const int64_t k = results.k, threads = std::min(request.threads, std::max<int64_t>(1, request.b / groups_per_thread));
+  with_mean_dots(request, threads, [&](Query& query) {
+    const int64_t q = query.number;
+    const Best best = softindex::top_k(query, request.excluded_of(q), k, results.positions + q * k);
+    const std::vector<double>& scores = query.workspace.best_scores;
+    for (int64_t i = 0; i < k; ++i) {
+      results.scores[q * k + i] = (float)scores[i];
+      results.proven[q * k + i] = scores[i] >= best.beyond;
     }
+    results.gap[q] = std::max(0.0, best.beyond - scores[k - 1]);
+    results.scored[q] = best.scored;
   });
 }
 
-void Engine::attach_codes(const int8_t* codes, const float* scales, const float* errors, const float* lengths) {
-  view_.codes = codes;
-  view_.code_scales = scales;
-  view_.code_errors = errors;
-  view_.code_lengths = lengths;
+void Engine::masses(const Request& request, const MassResults& results) {
+  with_masses(request, [&](Query& query) {
+    const double pivot = query.pivot / request.temperature;
+    double* log_masses = results.log_masses + query.number * view_.k;
+    for (int64_t c = 0; c < view_.k; ++c) log_masses[c] = query.log_masses[c] + pivot;
+    results.scored[query.number] = query.scored;
+    results.error[query.number] = query.error;
+  });
 }
 
-double Engine::coded_scores(const float* query, int64_t cluster, float* scores) {
-  WorkspacePool::Lease lease(pool_, view_);
-  Workspace& workspace = *lease;
-  stage_query(view_, query, 0, workspace);
-  const CodedQuery coded = stage_coded_query(view_, workspace.queries.data(), workspace.integer_queries.data());
-  float mean_dot;
-  kernels_.scan(view_.mean_row(cluster), workspace.queries.data(), &mean_dot);
-  return softindex::coded_scores(kernels_, view_, cluster, coded, workspace.integer_queries.data(), mean_dot,
-                                 workspace.code_dots.data(), scores);
+double Engine::coded_scores(const Request& request, int64_t cluster, float* scores) {
+  double slack = 0;
+  with_mean_dots(request, 1, [&](Query& query) {
+    slack = softindex::coded_scores(query, stage_coded_query(query), cluster, query.mean_dots[cluster], scores);
+  });
+  return slack;
 }
 
-double Engine::mass_bounds(const Law& law, const float* query, double* lower, double* upper, double* scanned) {
-  WorkspacePool::Lease lease(pool_, view_);
-  Workspace& workspace = *lease;
-  stage_query(view_, query, 0, workspace);
-  cluster_masses(kernels_, view_, law, 1, workspace);
-  log_mass_bounds(view_, law, 0, lower, upper, workspace);
-  scan_clusters(kernels_, view_, law.temperature, 1, 0, view_.k, workspace.pivots, scanned, workspace);
-  return workspace.pivots[0];
+double Engine::mass_bounds(const Request& request, double* lower, double* upper, double* scanned) {
+  double pivot = 0;
+  with_estimates(request, [&](Query& query) {
+    log_mass_bounds(query, lower, upper);
+    scan_clusters(Group{&query, 1}, 0, view_.k, query.workspace);
+    std::copy(query.log_masses, query.log_masses + view_.k, scanned);
+    pivot = query.pivot;
+  });
+  return pivot;
+}
+
+// No log bias is larger or smaller than this. Only a call that scans all items needs it, and reads them all anyway.
+double Engine::largest_bias(const Request& request) const {
+  if (view_.bias == nullptr || request.law.kind != Kind::exhaustive) return 0.0;
+  float largest = 0;
+  for (int64_t i = 0; i < view_.n; ++i) largest = std::max(largest, std::fabs(view_.bias[i]));
+  return largest;
 }
 
 }  // namespace softindex

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "index/tree.h"
@@ -12,171 +11,179 @@
 namespace softindex {
 namespace {
 
-// Full forms: one dot product of the packed products with each cluster's row.
-void evaluate_full_forms(const Kernels& kernels, const View& view, double precision, const double* norms, int64_t count,
-                         Workspace& workspace) {
-  for (int64_t g = 0; g < count; ++g) stage_full_query(kernels, view, norms[g], g, workspace);
-  kernels.scan_int16(view.full_rows(), workspace.form_queries.data(), count, workspace.form_dots.data(), view.k);
-  for (int64_t g = 0; g < count; ++g)
-    for (int64_t c = 0; c < view.k; ++c) {
-      // Rounding may leave a form of almost zero below zero, which no variance is.
-      const double form = std::max((double)workspace.form_dots[g * view.k + c] * view.scales[c], 0.0);
-      workspace.variances[g * view.k + c] = precision * norms[g] * form;
-    }
+// Clusters that fit together into this many rows are scanned by one call.
+constexpr int64_t scanned_together = 1024;
+
+// Dot products of all queries of the group; those of query g begin at dots + g * stride.
+void scan_rows(const Group& group, const Rows& rows, float* dots, int64_t stride) {
+  const Kernels& kernels = group.context().kernels;
+  if (group.count == group_size) {
+    const float* four[group_size] = {group[0].vector, group[1].vector, group[2].vector, group[3].vector};
+    return kernels.scan_group(rows, four, dots, stride);
+  }
+  for (int64_t g = 0; g < group.count; ++g) kernels.scan(rows, group[g].vector, dots + g * stride);
 }
 
-// Forms of rank r: r dot products a cluster, squared and summed.
-void evaluate_rank_forms(const Kernels& kernels, const View& view, double precision, const double* norms, int64_t count,
-                         Workspace& workspace) {
-  const int64_t rows = view.k * view.rank;
-  double units[group_size];
-  for (int64_t g = 0; g < count; ++g) units[g] = stage_rank_query(view, g, workspace);
-  kernels.scan_int8(view.rank_rows(), workspace.integer_queries.data(), count, workspace.integer_dots.data(), rows);
-  for (int64_t g = 0; g < count; ++g) {
-    kernels.square_sums(&workspace.integer_dots[g * rows], view.scales, view.k, view.rank, workspace.form_sums.data());
-    for (int64_t c = 0; c < view.k; ++c)
-      workspace.variances[g * view.k + c] =
-          precision * (workspace.form_sums[c] * units[g] * units[g] + view.spread[c] * norms[g]);
+// Full forms: one dot product of the packed products with each cluster's row.
+void evaluate_full_forms(const Group& group, double precision) {
+  const Context& context = group.context();
+  const View& view = context.view;
+  Workspace& workspace = context.workspace;
+  for (Query& query : group) stage_full_query(query);
+  context.kernels.scan_int16(view.full_rows(), workspace.form_queries.data(), group.count, workspace.form_dots.data(),
+                             view.k);
+  for (Query& query : group) {
+    const float* dots = &workspace.form_dots[query.place * view.k];
+    const double norm = query.squared_norm();
+    for (int64_t c = 0; c < view.k; ++c) {
+      // Rounding may leave a form of almost zero below zero, which no variance is.
+      const double form = std::max((double)dots[c] * view.dispersion.scales[c], 0.0);
+      query.variances[c] = precision * norm * form;
+    }
   }
 }
 
-// Fills workspace.variances: q' S q / t^2 for each query and cluster.
-void find_variances(const Kernels& kernels, const View& view, const Law& law, int64_t count, Workspace& workspace) {
-  const double precision = 1.0 / (law.temperature * law.temperature);
-  double norms[group_size];
-  for (int64_t g = 0; g < count; ++g) norms[g] = squared_norm(&workspace.queries[g * padded(view.d)], view.d);
-  if (view.forms_kind == Forms::full)
-    evaluate_full_forms(kernels, view, precision, norms, count, workspace);
-  else
-    evaluate_rank_forms(kernels, view, precision, norms, count, workspace);
+// Forms of rank r: r dot products per cluster, squared and summed.
+void evaluate_rank_forms(const Group& group, double precision) {
+  const Context& context = group.context();
+  const View& view = context.view;
+  Workspace& workspace = context.workspace;
+  const int64_t rank = view.dispersion.rank, rows = view.k * rank;
+  double units[group_size];
+  for (Query& query : group) units[query.place] = stage_rank_query(query);
+  context.kernels.scan_int8(view.rank_rows(), workspace.integer_queries.data(), group.count,
+                            workspace.integer_dots.data(), rows);
+  for (Query& query : group) {
+    const double unit = units[query.place], norm = query.squared_norm();
+    const double* sums = workspace.form_sums.data();
+    context.kernels.square_sums(&workspace.integer_dots[query.place * rows], view.dispersion.scales, view.k, rank,
+                                workspace.form_sums.data());
+    for (int64_t c = 0; c < view.k; ++c)
+      query.variances[c] = precision * (sums[c] * unit * unit + view.dispersion.spread[c] * norm);
+  }
 }
 
-void add_dispersion(const View& view, const Law& law, int64_t g, Workspace& workspace) {
-  const double* __restrict variances = &workspace.variances[g * view.k];
-  double* __restrict log_masses = &workspace.log_masses[g * view.k];
-  if (law.kind == Kind::estimated && law.probes == 0)  // the published law
+// Fills the variances: q' S q / t^2 for each query and cluster.
+void find_variances(const Group& group) {
+  const Context& context = group.context();
+  const double precision = 1.0 / (context.request.temperature * context.request.temperature);
+  if (context.view.dispersion.kind == Forms::full)
+    evaluate_full_forms(group, precision);
+  else
+    evaluate_rank_forms(group, precision);
+}
+
+void add_dispersion(Query& query) {
+  const View& view = query.view;
+  const double* __restrict variances = query.variances;
+  const double* __restrict log_counts = view.log_counts.data();
+  double* __restrict log_masses = query.log_masses;
+  if (query.request.law.kind == Kind::estimated && query.request.probes == 0)  // the published law
     for (int64_t c = 0; c < view.k; ++c) log_masses[c] += 0.5 * variances[c];
   else
-    for (int64_t c = 0; c < view.k; ++c) log_masses[c] += dispersion_term(variances[c], view.log_counts[c]);
+    for (int64_t c = 0; c < view.k; ++c) log_masses[c] += dispersion_term(variances[c], log_counts[c]);
 }
 
-// The item that reaches farthest along the mean is one whose score is nearly known. Where lengths vary much it
-// outweighs all that mean and variance tell of its cluster.
-void raise_to_the_longest(const View& view, const Law& law, int64_t g, Workspace& workspace) {
-  const float* __restrict dots = &workspace.cluster_dots[g * view.k];
-  double* __restrict log_masses = &workspace.log_masses[g * view.k];
-  const double inverse = 1.0 / law.temperature, pivot = workspace.pivots[g];
+// The score of the item that reaches farthest along the mean is nearly known. Where lengths vary much it outweighs
+// everything that mean and variance say about its cluster.
+void raise_to_the_longest(Query& query) {
+  const View& view = query.view;
+  const float* __restrict dots = query.mean_dots;
+  double* __restrict log_masses = query.log_masses;
+  const double inverse = query.inverse_temperature(), pivot = query.pivot;
+  const double log_weight = view.sizes.weight_of(query.request.law);
   for (int64_t c = 0; c < view.k; ++c) {
-    const double longest = ((double)dots[c] * view.reach[c] - pivot) * inverse + law.log_weight;
-    // An empty cluster stays empty, and what is told of a single item is exact.
+    const double longest = ((double)dots[c] * view.reach[c] - pivot) * inverse + log_weight;
+    // An empty cluster stays empty, and the estimate of a single item is exact.
     if (longest > log_masses[c] && view.size(c) > 1) log_masses[c] = longest;
   }
 }
 
+void estimate_from_means(Query& query) {
+  const View& view = query.view;
+  const float* __restrict dots = query.mean_dots;
+  const double* __restrict log_sizes = view.sizes.of(query.request.law);
+  double* __restrict log_masses = query.log_masses;
+  const double inverse = query.inverse_temperature(), pivot = query.pivot;
+  for (int64_t c = 0; c < view.k; ++c) log_masses[c] = (dots[c] - pivot) * inverse + log_sizes[c];
+}
+
 }  // namespace
 
-void stage_query(const View& view, const float* query, int64_t place, Workspace& workspace) {
-  std::memcpy(&workspace.queries[place * padded(view.d)], query, view.d * sizeof(float));
-}
-
-void stage_queries(const View& view, const float* queries, int64_t count, Workspace& workspace) {
-  for (int64_t g = 0; g < count; ++g) stage_query(view, queries + g * view.d, g, workspace);
-}
-
-void scan_staged(const Kernels& kernels, const Rows& rows, int64_t count, float* dots, int64_t stride,
-                 const Workspace& workspace) {
-  const float* queries = workspace.queries.data();
-  if (count == group_size) return kernels.scan_group(rows, queries, dots, stride);
-  for (int64_t g = 0; g < count; ++g) kernels.scan(rows, queries + g * padded(rows.d), dots + g * stride);
-}
-
 // The query is scaled to length one first, as the products of a long one could overflow float32.
-void stage_full_query(const Kernels& kernels, const View& view, double squared_norm, int64_t place,
-                      Workspace& workspace) {
-  std::vector<float>& unit = workspace.weights;
-  unit.resize(std::max<size_t>(unit.size(), view.d));
-  const float* query = &workspace.queries[place * padded(view.d)];
-  const double inverse = squared_norm > 0 ? 1.0 / std::sqrt(squared_norm) : 0.0;
-  for (int64_t j = 0; j < view.d; ++j) unit[j] = (float)(query[j] * inverse);
-  kernels.outer_product(unit.data(), view.d, &workspace.form_queries[place * padded(view.triangle())]);
+void stage_full_query(Query& query) {
+  const int64_t d = query.view.d;
+  std::vector<float>& unit = query.workspace.weights;
+  unit.resize(std::max<size_t>(unit.size(), d));
+  const double inverse = query.squared_norm() > 0 ? 1.0 / std::sqrt(query.squared_norm()) : 0.0;
+  for (int64_t j = 0; j < d; ++j) unit[j] = (float)(query.vector[j] * inverse);
+  query.kernels.outer_product(unit.data(), d,
+                              &query.workspace.form_queries[query.place * padded(query.view.triangle())]);
 }
 
-double stage_rank_query(const View& view, int64_t place, Workspace& workspace) {
-  const int64_t at = place * padded(view.d);
-  const double unit = round_query(&workspace.queries[at], view.d, &workspace.integer_queries[at]);
+double stage_rank_query(Query& query) {
+  const int64_t d = query.view.d;
+  const double unit = round_query(query.vector, d, &query.workspace.integer_queries[query.place * padded(d)]);
   // Each coordinate is off by half a unit at most.
-  workspace.query_loss[place] = 0.5000001 * unit * std::sqrt((double)view.d);
+  query.rounding_loss = 0.5000001 * unit * std::sqrt((double)d);
   return unit;
 }
 
-double log_mass(const Mass& mass, double temperature, double pivot) {
-  return (mass.reference - pivot) / temperature + (mass.peak + std::log(mass.total));
-}
-
-void find_pivots(const Kernels& kernels, const View& view, int64_t count, Workspace& workspace) {
-  scan_staged(kernels, view.mean_rows(), count, workspace.cluster_dots.data(), view.k, workspace);
-  for (int64_t g = 0; g < count; ++g) {
-    const float* dots = &workspace.cluster_dots[g * view.k];
+void find_pivots(const Group& group) {
+  const Context& context = group.context();
+  const View& view = context.view;
+  scan_rows(group, view.mean_rows(), group[0].mean_dots, view.k);
+  for (Query& query : group) {
     if (!view.any_empty) {
-      workspace.pivots[g] = kernels.largest(dots, view.k);
+      query.pivot = context.kernels.largest(query.mean_dots, view.k);
       continue;
     }
     // The mean of an empty cluster stands for nothing.
     float best = -std::numeric_limits<float>::infinity();
     for (int64_t c = 0; c < view.k; ++c)
-      if (view.size(c) > 0) best = std::max(best, dots[c]);
-    workspace.pivots[g] = best;
+      if (view.size(c) > 0) best = std::max(best, query.mean_dots[c]);
+    query.pivot = best;
   }
 }
 
-void scan_clusters(const Kernels& kernels, const View& view, double temperature, int64_t count, int64_t first,
-                   int64_t last, const double* pivots, double* log_masses, Workspace& workspace) {
-  const double inverse = 1.0 / temperature;
-  int64_t from = first;
-  while (from < last) {
+void scan_clusters(const Group& group, int64_t first, int64_t last, Workspace& scratch) {
+  const Context& context = group.context();
+  const View& view = context.view;
+  const double temperature = context.request.temperature, inverse = context.inverse_temperature();
+  for (int64_t from = first, to = 0; from < last; from = to) {
     // Small clusters lie side by side in memory: scan a stretch of them with one call.
-    int64_t to = from + 1;
-    while (to < last && view.offsets[to + 1] - view.offsets[from] <= 1024) ++to;
+    to = from + 1;
+    while (to < last && view.offsets[to + 1] - view.offsets[from] <= scanned_together) ++to;
     const int64_t begin = view.offsets[from];
-    scan_staged(kernels, view.items(begin, view.offsets[to]), count, workspace.dots.data(), workspace.stretch,
-                workspace);
-    for (int64_t g = 0; g < count; ++g) {
+    scan_rows(group, view.items(begin, view.offsets[to]), scratch.dots.data(), scratch.stretch);
+    for (Query& query : group) {
+      const float* stretch = &scratch.dots[query.place * scratch.stretch];
       for (int64_t c = from; c < to; ++c) {
-        double& result = log_masses[g * view.k + c];
         if (view.size(c) == 0) {
-          result = -std::numeric_limits<double>::infinity();
+          query.log_masses[c] = minus_infinity;
           continue;
         }
-        const float* dots = &workspace.dots[g * workspace.stretch + view.offsets[c] - begin];
-        const float* bias = view.bias == nullptr ? nullptr : view.bias + view.offsets[c];
-        result = log_mass(kernels.weigh(dots, view.size(c), inverse, bias, nullptr, nullptr), temperature, pivots[g]);
+        const Mass mass = context.kernels.weigh(stretch + (view.offsets[c] - begin), view.size(c), inverse,
+                                                view.bias_at(view.offsets[c]), nullptr, nullptr);
+        query.log_masses[c] = log_mass(mass, temperature, query.pivot);
       }
     }
-    from = to;
   }
 }
 
-void cluster_masses(const Kernels& kernels, const View& view, const Law& law, int64_t count, Workspace& workspace) {
-  if (law.kind == Kind::tree) return leaf_shares(kernels, view, law, count, workspace);
-  find_pivots(kernels, view, count, workspace);
-  if (law.exhaustive()) {
-    scan_clusters(kernels, view, law.temperature, count, 0, view.k, workspace.pivots, workspace.log_masses.data(),
-                  workspace);
-    return;
-  }
-  const double inverse = 1.0 / law.temperature;
-  for (int64_t g = 0; g < count; ++g) {
-    const float* __restrict dots = &workspace.cluster_dots[g * view.k];
-    double* __restrict log_masses = &workspace.log_masses[g * view.k];
-    const double pivot = workspace.pivots[g];
-    for (int64_t c = 0; c < view.k; ++c) log_masses[c] = (dots[c] - pivot) * inverse + law.offset[c];
-  }
+void cluster_masses(const Group& group) {
+  const Context& context = group.context();
+  const Law& law = context.request.law;
+  if (law.kind == Kind::tree) return leaf_shares(group);
+  find_pivots(group);
+  if (law.kind == Kind::exhaustive) return scan_clusters(group, 0, context.view.k, context.workspace);
+  for (Query& query : group) estimate_from_means(query);
   if (law.dispersion) {
-    find_variances(kernels, view, law, count, workspace);
-    for (int64_t g = 0; g < count; ++g) add_dispersion(view, law, g, workspace);
+    find_variances(group);
+    for (Query& query : group) add_dispersion(query);
   }
-  if (law.probes != 0 && view.reach != nullptr)
-    for (int64_t g = 0; g < count; ++g) raise_to_the_longest(view, law, g, workspace);
+  if (context.request.probes != 0 && context.view.reach != nullptr)
+    for (Query& query : group) raise_to_the_longest(query);
 }
 
 }  // namespace softindex

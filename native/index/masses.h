@@ -4,36 +4,25 @@
 #include <algorithm>
 #include <cmath>
 
-#include "index/workspace.h"
+#include "index/query.h"
 
 namespace softindex {
 
-// Copies one query, or the first queries of a group, into the workspace, where they are padded with zeros.
-void stage_query(const View& view, const float* query, int64_t place, Workspace& workspace);
-void stage_queries(const View& view, const float* queries, int64_t count, Workspace& workspace);
+// Fills log_masses of each query, and what they are made from: mean_dots and pivot, and the variances where the law has
+// a dispersion. Those of a tree are log shares, and their pivots are zero.
+void cluster_masses(const Group& group);
 
-// Dot products of the first `count` staged queries with the rows; those of query g begin at dots + g * stride.
-void scan_staged(const Kernels& kernels, const Rows& rows, int64_t count, float* dots, int64_t stride,
-                 const Workspace& workspace);
+// Fills mean_dots and pivot of each query.
+void find_pivots(const Group& group);
 
-// Prepares the staged query at this place for full forms, or for forms of rank r; the latter returns what one unit of
-// the integer query stands for.
-void stage_full_query(const Kernels& kernels, const View& view, double squared_norm, int64_t place,
-                      Workspace& workspace);
-double stage_rank_query(const View& view, int64_t place, Workspace& workspace);
+// Scans clusters first .. last exactly: fills their entries of log_masses, relative to the pivots. The scratch memory
+// need not be that of the queries.
+void scan_clusters(const Group& group, int64_t first, int64_t last, Workspace& scratch);
 
-// Fills workspace.pivots: for each staged query the largest score of a mean. Log masses are kept relative to pivot /
-// temperature, as the digits that tell clusters apart drown in a large common score.
-void find_pivots(const Kernels& kernels, const View& view, int64_t count, Workspace& workspace);
-
-// Fills workspace.log_masses (count, k), relative to the workspace's pivots, for the staged queries. Those of a tree
-// are shares: they sum to one, and their pivots are zero.
-void cluster_masses(const Kernels& kernels, const View& view, const Law& law, int64_t count, Workspace& workspace);
-
-// Scans clusters first .. last exactly; log_masses (count, k) gets the entries of these clusters, relative to the
-// pivots.
-void scan_clusters(const Kernels& kernels, const View& view, double temperature, int64_t count, int64_t first,
-                   int64_t last, const double* pivots, double* log_masses, Workspace& workspace);
+// Prepares a query for full forms: fills its row of form_queries.
+void stage_full_query(Query& query);
+// The same for forms of rank r, in integer_queries; returns the value of one integer step.
+double stage_rank_query(Query& query);
 
 // What a cluster's dispersion adds to its log mass: half the variance of its logits, as if they were normal. Of n
 // normal logits with a variance above 2 log n the largest decide, and their sum no longer follows the mean of exp: from
@@ -48,6 +37,8 @@ inline double log_add(double a, double b) {
   return std::isinf(top) ? top : top + std::log(std::exp(a - top) + std::exp(b - top));
 }
 
-double log_mass(const Mass& mass, double temperature, double pivot);
+inline double log_mass(const Mass& mass, double temperature, double pivot) {
+  return (mass.reference - pivot) / temperature + (mass.peak + std::log(mass.total));
+}
 
 }  // namespace softindex

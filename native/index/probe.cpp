@@ -1,4 +1,4 @@
-// Probes: the clusters that matter are scanned before a draw, a few others are sampled, and the error is stated.
+// Probing: the clusters that matter are scanned before a draw, a few others are sampled, and the error is stated.
 #include "index/probe.h"
 
 #include <algorithm>
@@ -7,89 +7,49 @@
 #include <limits>
 #include <numeric>
 
-#include "base/hash.h"
-#include "base/philox.h"
-#include "index/draw.h"
 #include "index/masses.h"
+#include "index/probe_constants.h"
+#include "index/tail.h"
 
 namespace softindex {
 namespace {
 
-constexpr double nothing = -std::numeric_limits<double>::infinity();
-
-// The sample of the tail is no part of a draw's randomness: it is the same for every seed, so that the law is one law.
-constexpr uint64_t tail_key = 0x7461696c73616d70ull;
-constexpr int64_t tail_samples = 8;
-constexpr int64_t shortest_stretch = 64;
-// A stretch is as long as its cluster's weight asks for, up to a relative variance of one in so many: beyond that the
-// spread among eight clusters hides the noise of each.
-constexpr double most_precise = 25.0;
-// A copy of the query lies in the nearest cluster but for means that moved after the assignment: a few clusters, of
-// squared distance nearly as small, hold all the copies we met. A score this close to |q|^2 is a copy; once one is
-// found, the search goes on only while another like it would still have this share of the mass.
-constexpr int nearest_clusters = 8;
-constexpr double nearly = 1.15, copied = 0.999, heavy = 0.25;
-// A cluster with more than this part of the mass is scanned without asking further.
-constexpr double large_share = 1.0 / 32;
-// Doubling from here: fewer would sample the tail once more for every query, more would be wasted on the easy ones.
-constexpr int64_t first_probes = 4;
-// A sampled cluster this many times above the mean ratio makes a good part of rho alone: it is scanned, not averaged.
-constexpr double surprising = 3.0;
-// What the adaptive law may scan before it gives up and says so: items of this many numbers, or one item in so many.
-constexpr int64_t budget_numbers = 1 << 20, budget_part = 20;
-// An error that stays above this, whatever the budget may scan, makes probing stop.
-constexpr double no_hope = 0.03;
-// Standard deviations beyond which a normal number is not expected among millions.
-constexpr double farthest = 5.5;
-// E|X| of a standard normal: turns a standard deviation into a mean deviation.
-constexpr double mean_deviation = 0.7979;
-// Where logits vary this much, the largest of them decide, and no variance tells them.
-constexpr double largest_variance = 30.0, largest_misfit = 25.0;
-
-// What a stretch of one tail cluster tells of it.
-struct TailSample {
-  int64_t cluster;
-  double ratio;     // the cluster's mass, as the stretch has it, over its estimate
-  double noise;     // variance of the ratio, in units of its square, from seeing a stretch only
-  double misfit;    // variance of the true ratio among clusters like this one, in units of its square
-  double variance;  // of the logits
-  double log_sum;   // the cluster's own, if the stretch is all of it, or -infinity
-};
+// The sample of the tail is no part of a draw's randomness: it is the same for every seed, so that all draws of a query
+// come from the same distribution.
+constexpr uint64_t tail_seed = 0x7461696c73616d70ull;
 
 class Probe {
  public:
-  Probe(const Kernels& kernels, const View& view, const Law& law, int64_t place, double* log_masses,
-        Workspace& workspace)
-      : kernels_(kernels), view_(view), law_(law), query_(&workspace.queries[place * padded(view.d)]),
-        variances_(law.dispersion ? &workspace.variances[place * view.k] : nullptr),
-        dots_(&workspace.cluster_dots[place * view.k]), pivot_(workspace.pivots[place]),
-        stream_(name_of(query_, view.d)), log_masses_(log_masses), workspace_(workspace) {}
+  explicit Probe(Query& query)
+      : query_(query), kernels_(query.kernels), view_(query.view), request_(query.request), workspace_(query.workspace),
+        tail_stream_{tail_seed, query.content}, log_weight_(view_.sizes.weight_of(request_.law)) {}
 
-  Probed run() {
-    workspace_.estimates.assign(log_masses_, log_masses_ + view_.k);
-    const bool adaptive = law_.probes < 0;
-    if (adaptive) budget_ = std::max(budget_numbers / view_.d, view_.n / budget_part);
+  void run() {
+    workspace_.estimates.assign(query_.log_masses, query_.log_masses + view_.k);
+    const bool adaptive = request_.probes < 0;
+    if (adaptive) budget_ = std::max(probing::budget_numbers / view_.d, view_.n / probing::budget_part);
     weigh_tail();
     if (adaptive) {
       scan_nearest_clusters();
       scan_large_clusters();
       scan_clusters_of_outliers();
     }
-    for (int64_t wanted = adaptive ? 0 : law_.probes;;) {
+    for (int64_t wanted = adaptive ? 0 : request_.probes;;) {
       scan_best_clusters(wanted);
       if (!tail_is_empty()) sample_tail();
       if (tail_is_empty()) return finish(0.0);
       const double error = stated_error();
-      if (!adaptive || error <= law_.tolerance || scored_ >= budget_) return finish(error);
+      if (!adaptive || error <= request_.tolerance || scored_ >= budget_) return finish(error);
       if (scan_surprises()) continue;
       if (hopeless(error, budget_ - scored_)) return finish(error);
-      wanted = std::max(first_probes, 2 * probed_);
+      wanted = std::max(probing::first_probes, 2 * probed_);
     }
   }
 
  private:
   double* estimates() const { return workspace_.estimates.data(); }  // -infinity where a cluster is known
-  bool tail_is_empty() const { return !(tail_.peak > nothing); }
+  bool tail_is_empty() const { return !(tail_.peak > minus_infinity); }
+  double log_tail() const { return tail_.peak + tail_.log_total; }
 
   void weigh_tail() {
     tail_ = kernels_.weigh_masses(estimates(), view_.k, workspace_.cluster_weights.data(),
@@ -99,17 +59,17 @@ class Probe {
   // log of the sum over items from .. from + count of a cluster, relative to the pivot; their dots stay in the
   // workspace.
   double scan(int64_t from, int64_t count) {
-    kernels_.scan(view_.items(from, from + count), query_, workspace_.dots.data());
-    const float* bias = view_.bias == nullptr ? nullptr : view_.bias + from;
+    kernels_.scan(view_.items(from, from + count), query_.vector, workspace_.dots.data());
     scored_ += count;
-    const Mass mass = kernels_.weigh(workspace_.dots.data(), count, 1.0 / law_.temperature, bias, nullptr, nullptr);
+    const Mass mass = kernels_.weigh(workspace_.dots.data(), count, query_.inverse_temperature(), view_.bias_at(from),
+                                     nullptr, nullptr);
     best_score_ = mass.reference;
-    return log_mass(mass, law_.temperature, pivot_);
+    return log_mass(mass, request_.temperature, query_.pivot);
   }
 
   void remember(int64_t cluster, double log_sum) {
-    log_masses_[cluster] = log_sum;
-    estimates()[cluster] = nothing;
+    query_.log_masses[cluster] = log_sum;
+    estimates()[cluster] = minus_infinity;
     known_ = log_add(known_, log_sum);
   }
 
@@ -121,28 +81,27 @@ class Probe {
   // An item that is the query itself, or nearly so, may outweigh everything at low temperature, and its cluster need
   // not be among the massive ones. k-means put it into the cluster of the nearest mean.
   void scan_nearest_clusters() {
-    const double squared = squared_norm(query_, view_.d);
-    const double log_all = tail_.peak + tail_.log_total;
-    const double copy = (squared - pivot_) / law_.temperature + law_.log_weight - log_all;
-    if (!(copy > std::log(law_.tolerance / 4))) return;
-    // Others that are nearly as near come next, as the means have moved a little since the items were assigned.
+    const double squared = query_.squared_norm();
+    const double copy = (squared - query_.pivot) / request_.temperature + log_weight_ - log_tail();
+    if (!(copy > std::log(request_.tolerance / 4))) return;
+    // Others that are nearly as near come next: the means have moved a little since the items were assigned.
     double nearest_distance = 0;
-    for (int i = 0; i < nearest_clusters; ++i) {
+    for (int i = 0; i < probing::nearest_clusters; ++i) {
       int64_t nearest = -1;
-      double best = nothing;
+      double best = minus_infinity;
       for (int64_t c = 0; c < view_.k; ++c) {
-        const double closeness = dots_[c] - view_.half_squares[c];
-        if (closeness > best && estimates()[c] > nothing) {
+        const double closeness = query_.mean_dots[c] - view_.half_squares[c];
+        if (closeness > best && estimates()[c] > minus_infinity) {
           best = closeness;
           nearest = c;
         }
       }
       const double distance = squared - 2 * best;
       if (i == 0) nearest_distance = distance;
-      if (nearest < 0 || distance > nearly * nearest_distance) break;
+      if (nearest < 0 || distance > probing::nearly * nearest_distance) break;
       probe_cluster(nearest);
-      // There it is. If it carries much of the mass, items near it matter too, and lie near it.
-      if (best_score_ >= copied * squared && copy < std::log(heavy)) break;
+      // The copy is found. If it carries much of the mass, items near it matter too, and more clusters are scanned.
+      if (best_score_ >= probing::copied * squared && copy < std::log(probing::heavy)) break;
     }
     weigh_tail();
   }
@@ -160,43 +119,44 @@ class Probe {
     if (!clusters.empty()) weigh_tail();
   }
 
-  // Clusters with a large part of all mass; the more of an estimate hangs on its variance, the smaller a part is large.
+  // Clusters with a large share of all mass; the more an estimate depends on its variance, the smaller a share counts.
   void scan_large_clusters() {
     if (tail_is_empty()) return;
     const float* weights = workspace_.cluster_weights.data();
-    const double beside = std::exp(std::min(known_ - (tail_.peak + tail_.log_total), 600.0));
-    const double least = large_share * workspace_.cluster_prefix[blocks(view_.k) - 1] * (1.0 + beside);
+    const double beside = std::exp(std::min(known_ - log_tail(), 600.0));
+    const double least = probing::large_share * workspace_.cluster_prefix[blocks(view_.k) - 1] * (1.0 + beside);
     std::vector<int64_t>& clusters = workspace_.clusters;
     clusters.clear();
     for (int64_t c = 0; c < view_.k; ++c)
-      if (weights[c] > least || (variances_ != nullptr && weights[c] * variances_[c] > least && weights[c] > 0))
+      if (weights[c] > least ||
+          (query_.variances != nullptr && weights[c] * query_.variances[c] > least && weights[c] > 0))
         clusters.push_back(c);
     probe_clusters(clusters);
   }
 
-  // Items far from the mean of their cluster, which no moment tells of: those that would have a share worth the name,
-  // were there not more than is known and estimated, have their clusters scanned.
+  // Items far from the mean of their cluster, which the moments do not show: clusters are scanned if such an item would
+  // have a relevant share of all that is known and estimated.
   void scan_clusters_of_outliers() {
     if (view_.outliers == 0 || tail_is_empty()) return;
-    const double everything = log_add(known_, tail_.peak + tail_.log_total);
-    const double least = everything + std::log(law_.tolerance / 8) - law_.log_weight;
-    const double highest = std::sqrt(squared_norm(query_, view_.d)) * view_.longest;
-    if ((highest - pivot_) / law_.temperature < least && view_.bias == nullptr) return;
+    const double everything = log_add(known_, log_tail());
+    const double least = everything + std::log(request_.tolerance / 8) - log_weight_;
+    const double highest = std::sqrt(query_.squared_norm()) * view_.longest;
+    if ((highest - query_.pivot) / request_.temperature < least && view_.bias == nullptr) return;
     workspace_.outlier_dots.resize(view_.outliers);
-    kernels_.scan(view_.outlier_rows(), query_, workspace_.outlier_dots.data());
+    kernels_.scan(view_.outlier_rows(), query_.vector, workspace_.outlier_dots.data());
     scored_ += view_.outliers;
     std::vector<int64_t>& clusters = workspace_.clusters;
     clusters.clear();
     for (int64_t i = 0; i < view_.outliers; ++i) {
       const int64_t position = view_.outlier_positions[i];
-      const double bias = view_.bias == nullptr ? 0.0 : view_.bias[position] - law_.log_weight;
-      if ((workspace_.outlier_dots[i] - pivot_) / law_.temperature + bias < least) continue;
+      const double bias = view_.bias == nullptr ? 0.0 : view_.bias[position] - log_weight_;
+      if ((workspace_.outlier_dots[i] - query_.pivot) / request_.temperature + bias < least) continue;
       // Positions increase, so the items of a cluster come one after the other.
-      const int64_t cluster = cluster_of(view_, position);
-      if (estimates()[cluster] > nothing && (clusters.empty() || clusters.back() != cluster))
+      const int64_t cluster = view_.cluster_of(position);
+      if (estimates()[cluster] > minus_infinity && (clusters.empty() || clusters.back() != cluster))
         clusters.push_back(cluster);
     }
-    // What was spent on estimated masses must not keep these from being looked at.
+    // The budget spent on estimated masses must not keep these from being scanned.
     const int64_t most = scored_ + budget_;
     for (size_t i = 0; i < clusters.size() && scored_ < most; ++i) probe_cluster(clusters[i]);
     if (!clusters.empty()) weigh_tail();
@@ -208,7 +168,7 @@ class Probe {
     std::vector<int64_t>& clusters = workspace_.clusters;
     clusters.clear();
     for (int64_t c = 0; c < view_.k; ++c)
-      if (estimates()[c] > nothing) clusters.push_back(c);
+      if (estimates()[c] > minus_infinity) clusters.push_back(c);
     const int64_t count = std::min<int64_t>(wanted - probed_, (int64_t)clusters.size());
     std::nth_element(clusters.begin(), clusters.begin() + (count - 1), clusters.end(), before());
     clusters.resize(count);
@@ -219,25 +179,25 @@ class Probe {
   // estimates.
   void sample_tail() {
     std::vector<TailSample>& samples = samples_;
-    const auto probed = [this](const TailSample& sample) { return estimates()[sample.cluster] == nothing; };
+    const auto probed = [this](const TailSample& sample) { return estimates()[sample.cluster] == minus_infinity; };
     samples.erase(std::remove_if(samples.begin(), samples.end(), probed), samples.end());
-    while ((int64_t)samples.size() < tail_samples) {
-      const Uniforms u = uniforms(tail_key, stream_, drawn_++);
+    while ((int64_t)samples.size() < probing::tail_samples) {
+      const Uniforms u = tail_stream_(drawn_++);
       const int64_t cluster =
           kernels_.pick(workspace_.cluster_weights.data(), workspace_.cluster_prefix.data(), view_.k, u.first);
       samples.push_back(sample_cluster(cluster, u.second));
     }
-    remember_whole_clusters();
+    remember_full_clusters();
     double total = 0;
     for (const TailSample& sample : samples) total += sample.ratio;
     rho_ = std::max(total / (double)samples.size(), 1e-3);
   }
 
-  // What was scanned to its end counts as probed.
-  void remember_whole_clusters() {
+  // A cluster that was scanned to its end counts as probed.
+  void remember_full_clusters() {
     bool any = false;
     for (const TailSample& sample : samples_) {
-      if (sample.log_sum == nothing || estimates()[sample.cluster] == nothing) continue;
+      if (sample.log_sum == minus_infinity || estimates()[sample.cluster] == minus_infinity) continue;
       remember(sample.cluster, sample.log_sum);
       any = true;
     }
@@ -248,7 +208,7 @@ class Probe {
   bool scan_surprises() {
     bool any = false;
     for (const TailSample& sample : samples_) {
-      if (!(sample.ratio > surprising * rho_) || estimates()[sample.cluster] == nothing) continue;
+      if (!(sample.ratio > probing::surprising * rho_) || estimates()[sample.cluster] == minus_infinity) continue;
       probe_cluster(sample.cluster);
       any = true;
     }
@@ -256,68 +216,19 @@ class Probe {
     return any;
   }
 
-  // A stretch is as long as its noise asks for: few items tell the mean of exp(logit) where logits hardly vary.
   TailSample sample_cluster(int64_t cluster, double uniform) {
-    const int64_t size = view_.size(cluster);
-    const double variance = variances_ == nullptr ? 1.0 : std::min(variances_[cluster], 6.0);
-    // The share of the tail decides how much its total matters.
-    const double share = tail_share(), weight = share * (1 - share) / law_.tolerance;
-    const double enough = std::min(2 * weight * weight, most_precise) * std::expm1(variance);
-    // Where biases weigh items, a few may carry their cluster, and a stretch would mostly miss them: then all is
-    // scanned.
-    const int64_t count = view_.bias != nullptr ? size : std::min(size, std::max(shortest_stretch, (int64_t)enough));
+    const int64_t size = view_.size(cluster), count = stretch_length(query_, cluster, tail_share());
     const int64_t from = view_.offsets[cluster] + (int64_t)(uniform * (double)(size - count + 1));
-    const double log_sum = scan(from, count);
-    TailSample sample = {cluster, 0, 0, 0, logit_variance(count), count == size ? log_sum : nothing};
-    const double log_ratio = log_sum + std::log((double)size / (double)count) - estimates()[cluster];
-    sample.ratio = std::exp(std::min(log_ratio, 50.0));
-    const double excess = std::expm1(std::min(sample.variance, largest_variance));
-    sample.noise = excess / (double)count * (1.0 - (double)count / (double)size);
-    sample.misfit = std::min(excess / (double)size, largest_misfit);
-    return sample;
+    return judge_stretch(query_, cluster, count, scan(from, count));
   }
 
-  // Of the stretch whose dots are in the workspace, biases apart.
-  double logit_variance(int64_t count) const {
-    const double inverse = 1.0 / law_.temperature, reference = workspace_.dots[0];
-    double sum = 0, squares = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      const double logit = (workspace_.dots[i] - reference) * inverse;
-      sum += logit;
-      squares += logit * logit;
-    }
-    const double mean = sum / (double)count;
-    return std::max(0.0, squares / (double)count - mean * mean);
-  }
-
-  // The estimated total variation. Two things are unknown of the tail: how its clusters differ from their estimates
-  // times rho, and rho itself. Both are judged from the sample and, as a small sample is often tame by chance, from
-  // what the variance of the logits leads to expect; the larger counts.
   double stated_error() const {
-    const double count = (double)samples_.size();
-    double deviation = 0, squares = 0, noise = 0, misfit = 0, expected = 0;
-    for (const TailSample& sample : samples_) {
-      const double relative = sample.ratio / rho_ - 1.0;
-      deviation += std::fabs(relative);
-      squares += relative * relative;
-      noise += sample.noise;
-      misfit += sample.misfit;
-      expected += std::min(mean_deviation * std::sqrt(sample.misfit), 2.0);
-    }
-    deviation *= 1.0 / (count - 1.0);
-    noise /= count;
-    const double from_noise = mean_deviation * mean_deviation * noise;
-    const double seen = std::sqrt(std::max(0.0, deviation * deviation - from_noise));
-    const double spread = std::max(seen, expected / count);
-    const double uncertainty =
-        std::sqrt(std::max(squares / (count - 1.0), noise + misfit / count) / count) * mean_deviation;
-    const double share = tail_share();
-    const double inside = std::min(share, share * spread / 2 + share * (1 - share) * uncertainty);
-    // Zero is left for a law whose every cluster was scanned.
-    return std::min(1.0, inside + risk_of_extremes() + 1e-16);
+    const double inside = tail_error(samples_, rho_, tail_share());
+    // Zero is reserved for a law whose every cluster was scanned.
+    return std::min(1.0, inside + risk_of_extremes(query_, samples_, known_) + 1e-16);
   }
 
-  // Where the mass is spread over many clusters, all that the budget could scan would not bring the error down.
+  // Where the mass is spread over many clusters, scanning as many as the budget allows would not lower the error.
   bool hopeless(double error, int64_t budget) {
     std::vector<float>& shares = workspace_.shares;
     const int64_t affordable = std::min(view_.k - 1, budget * view_.k / view_.n + 1);
@@ -325,7 +236,7 @@ class Probe {
     std::nth_element(shares.begin(), shares.begin() + affordable, shares.end(), std::greater<float>());
     const double best = std::accumulate(shares.begin(), shares.begin() + affordable, 0.0);
     const double left = 1.0 - best / workspace_.cluster_prefix[blocks(view_.k) - 1];
-    return error * left > std::max(law_.tolerance, no_hope);
+    return error * left > std::max(request_.tolerance, probing::no_hope);
   }
 
   double tail_share() const {
@@ -333,64 +244,36 @@ class Probe {
     return 1.0 / (1.0 + std::exp(known_ - log_tail));
   }
 
-  // At low temperature one item of the tail may outweigh all that is known, and no sample would have met it.
-  // Logits of mean m and variance s have one above log Z with a chance of about n exp(-z^2 / 2), z = (log Z - m) /
-  // sqrt(s). It counts where the Gaussian integral has its weight above log Z, which is where z^2 < s. And clusters
-  // have outliers that no normal law foresees: the farthest item lies a radius away, in whatever direction; the query
-  // meets it with a standard deviation of |q| R / sqrt(d).
-  double risk_of_extremes() const {
-    if (known_ == nothing) return 0.0;
-    const double reach = std::sqrt(squared_norm(query_, view_.d) / (double)view_.d) / law_.temperature;
-    // What lies farther was looked at, if probing is adaptive.
-    const float unlisted = view_.outliers > 0 && law_.probes < 0 ? view_.farthest : std::numeric_limits<float>::max();
-    double common = 0, risk = 0;
-    for (const TailSample& sample : samples_) common += sample.variance / (double)samples_.size();
-    for (int64_t c = 0; c < view_.k && risk < 1; ++c) {
-      if (estimates()[c] == nothing || view_.size(c) < 2) continue;
-      const double variance = variances_ == nullptr ? common : variances_[c];
-      const double mean = (dots_[c] - pivot_) / law_.temperature + law_.log_weight;
-      const double above = std::max(0.0, known_ - mean), outlier = reach * std::min(view_.radii[c], unlisted);
-      if (variance > 0 && known_ - mean < variance)
-        risk += std::min(1.0, std::exp(view_.log_counts[c] - above * above / variance / 2));
-      if (above < farthest * outlier) risk += std::erfc(above / (outlier * std::sqrt(2.0))) / 2;
-    }
-    return std::min(risk, 1.0);
-  }
-
-  Probed finish(double error) {
+  void finish(double error) {
     const double shift = std::log(rho_);
     for (int64_t c = 0; c < view_.k; ++c)
-      if (estimates()[c] > nothing) log_masses_[c] = estimates()[c] + shift;
-    return {error, scored_};
+      if (estimates()[c] > minus_infinity) query_.log_masses[c] = estimates()[c] + shift;
+    query_.error = error;
+    query_.scored = scored_;
   }
 
+  Query& query_;
   const Kernels& kernels_;
   const View& view_;
-  const Law& law_;
-  const float* query_;
-  const double* variances_;  // (k) of the logits, as the dispersion has them, or null
-  const float* dots_;        // (k) with the means
-  const double pivot_;
-  const uint64_t stream_;
-  double* log_masses_;
+  const Request& request_;
   Workspace& workspace_;
+  const Stream tail_stream_;
+  const double log_weight_;  // of an average item
   std::vector<TailSample> samples_;
   uint64_t drawn_ = 0;
   int64_t scored_ = 0, probed_ = 0, budget_ = std::numeric_limits<int64_t>::max();
-  double best_score_ = nothing;  // of the items scanned last
-  double known_ = nothing;       // log of the sum over the clusters that were scanned
-  Total tail_ = {nothing, 0.0};  // the same of the estimates of all others
-  double rho_ = 1.0;             // what the estimates of the tail are multiplied by
+  double best_score_ = minus_infinity;  // of the items scanned last
+  double known_ = minus_infinity;       // log of the sum over the clusters that were scanned
+  Total tail_ = {minus_infinity, 0.0};  // the same of the estimates of all others
+  double rho_ = 1.0;                    // what the estimates of the tail are multiplied by
 };
 
 }  // namespace
 
-Probed probe(const Kernels& kernels, const View& view, const Law& law, int64_t place, double* log_masses,
-             Workspace& workspace) {
-  return Probe(kernels, view, law, place, log_masses, workspace).run();
-}
+void probe(Query& query) { Probe(query).run(); }
 
 std::map<std::string, double> probing_constants() {
+  using namespace probing;
   return {{"tail_samples", (double)tail_samples},
           {"shortest_stretch", (double)shortest_stretch},
           {"most_precise", most_precise},

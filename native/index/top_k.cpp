@@ -1,23 +1,22 @@
-// The k best items of a query, proven by bounds on the clusters, or from a number of clusters.
+// The k best items of a query, proven by bounds on the clusters, or from a limited number of clusters.
 #include "index/top_k.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <stdexcept>
 
 #include "index/bounds.h"
+#include "index/draw.h"
 
 namespace softindex {
 namespace {
 
-struct Best {
+// A heap of the best items so far. Its root is the worst of them: the lowest score, and among equals the last position.
+struct BestItems {
   int64_t* positions;
   double* scores;
   int64_t k;
-  int64_t held = 0;
+  int64_t count = 0;
 
-  // The root of the heap is the worst of the best: the lowest score, and among equals the last position.
   static bool better(double score, int64_t position, double other_score, int64_t other_position) {
     return score != other_score ? score > other_score : position < other_position;
   }
@@ -40,13 +39,13 @@ struct Best {
       at = (at - 1) / 2;
     }
   }
-  bool full() const { return held == k; }
-  double threshold() const { return full() ? scores[0] : -std::numeric_limits<double>::infinity(); }
+  bool full() const { return count == k; }
+  double threshold() const { return full() ? scores[0] : minus_infinity; }
   void offer(double score, int64_t position) {
     if (!full()) {
-      scores[held] = score;
-      positions[held] = position;
-      sift_up(held++);
+      scores[count] = score;
+      positions[count] = position;
+      sift_up(count++);
     } else if (better(score, position, scores[0], positions[0])) {
       scores[0] = score;
       positions[0] = position;
@@ -54,57 +53,57 @@ struct Best {
     }
   }
   void sort() {
-    for (int64_t size = held; size > 1; --size) {
+    for (int64_t size = count; size > 1; --size) {
       exchange(0, size - 1);
       sift_down(0, size - 1);
     }
   }
 };
 
-int64_t offer_cluster(const Kernels& kernels, const View& view, const float* query, double temperature, int64_t cluster,
-                      Best& best, Workspace& workspace) {
+void offer_cluster(const Query& query, const Positions& excluded, int64_t cluster, BestItems& best) {
+  const View& view = query.view;
   const int64_t begin = view.offsets[cluster], count = view.size(cluster);
-  kernels.scan(view.items(begin, begin + count), query, workspace.dots.data());
+  const float* dots = scan_cluster(query, cluster);
+  const int64_t *first = excluded.first, *last = excluded.first + excluded.count;
   for (int64_t i = 0; i < count; ++i) {
     // In double: a large bias must not swallow the differences between scores.
-    double score = workspace.dots[i];
-    if (view.bias != nullptr) score += temperature * view.bias[begin + i];
-    if (score >= best.threshold()) best.offer(score, begin + i);
+    double score = dots[i];
+    if (view.bias != nullptr) score += query.request.temperature * view.bias[begin + i];
+    if (!(score >= best.threshold())) continue;  // NaN, in a damaged index, is never offered
+    if (excluded.count > 0 && std::binary_search(first, last, begin + i)) continue;
+    best.offer(score, begin + i);
   }
-  return count;
 }
 
 }  // namespace
 
-int64_t top_k(const Kernels& kernels, const View& view, const float* query, double temperature, int64_t k,
-              int64_t probes, int64_t* positions, float* scores, Workspace& workspace) {
+Best top_k(Query& query, const Positions& excluded, int64_t k, int64_t* positions) {
+  const View& view = query.view;
+  Workspace& workspace = query.workspace;
+  best_score_bounds(query);
+  const std::vector<double>& bounds = workspace.bounds;
   workspace.clusters.clear();
-  workspace.bounds.resize(view.k);
-  kernels.scan(view.mean_rows(), query, workspace.cluster_dots.data());
-  best_score_bounds(view, query, temperature, workspace);
   for (int64_t c = 0; c < view.k; ++c)
     if (view.size(c) > 0) workspace.clusters.push_back(c);
-  const auto later = [&](int64_t a, int64_t b) {
-    const double x = workspace.bounds[a], y = workspace.bounds[b];
-    return x != y ? x < y : a > b;
-  };
+  const auto later = [&](int64_t a, int64_t b) { return bounds[a] != bounds[b] ? bounds[a] < bounds[b] : a > b; };
   // A heap, not a sort: few clusters are looked at.
   auto first = workspace.clusters.begin(), last = workspace.clusters.end();
   std::make_heap(first, last, later);
   workspace.best_scores.resize(k);
-  Best best = {positions, workspace.best_scores.data(), k};
+  BestItems best = {positions, workspace.best_scores.data(), k};
+  const int64_t probes = query.request.probes;
   int64_t scored = 0;
   for (int64_t visited = 0; first != last; ++visited) {
     const int64_t cluster = *first;
-    if (best.full() && (probes < 0 ? workspace.bounds[cluster] < best.threshold() : visited >= probes)) break;
-    scored += offer_cluster(kernels, view, query, temperature, cluster, best, workspace);
+    if (best.full() && (probes < 0 ? bounds[cluster] < best.threshold() : visited >= probes)) break;
+    offer_cluster(query, excluded, cluster, best);
+    scored += view.size(cluster);
     std::pop_heap(first, last--, later);
   }
   // Every score of a sound index is a number, and so there are k of them.
   if (!best.full()) throw std::runtime_error("items are missing from the clusters");
   best.sort();
-  for (int64_t i = 0; i < k; ++i) scores[i] = (float)best.scores[i];
-  return scored;
+  return {scored, first == last ? minus_infinity : bounds[*first]};
 }
 
 }  // namespace softindex

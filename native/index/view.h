@@ -1,90 +1,106 @@
-// An index as the kernels see it: pointers into arrays that somebody else owns.
+// An index as the kernels see it: pointers into arrays that somebody else owns, and a few values derived from them.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
+#include <limits>
+#include <vector>
 
+#include "base/arrays.h"
+#include "index/law.h"
 #include "kernels/kernels.h"
 
 namespace softindex {
 
+constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
+
 enum class Forms { none, full, rank };
 
-// A binary tree over the clusters, as the kernels see it. Nodes that have children are numbered parents first, node 0
-// being the root; the children of node i are rows 2i and 2i + 1 of every other array, side by side for one scan.
+// Covariances of clusters or of the nodes of a tree: see records.Dispersion for what the integers mean.
+struct Dispersion {
+  Forms kind = Forms::none;
+  int64_t rank = 0;
+  const int16_t* full = nullptr;  // (rows, d(d+1)/2)
+  const int8_t* low = nullptr;    // (rows, rank, d)
+  const float* scales = nullptr;  // the value of one integer step: (rows) if full, else (rows, rank)
+  const float* spread = nullptr;  // (rows), rank forms only
+};
+
+// What a law adds to the log mass of each cluster, or node, for its size.
+struct LogSizes {
+  const double* stored = nullptr;  // log of the summed weights; -infinity where empty
+  std::vector<double> even;        // the average where anything is, for laws that ignore sizes; 0 for nodes
+  // Log of the average weight exp(bias) of an item, as the sums of `stored` and of `even` have it.
+  double log_weight = 0, even_log_weight = 0;
+
+  const double* of(const Law& law) const { return law.size ? stored : even.data(); }
+  double weight_of(const Law& law) const { return law.size ? log_weight : even_log_weight; }
+};
+
+// A binary tree over the clusters. Nodes that have children are numbered parents first, node 0 being the root; the
+// children of node i are rows 2i and 2i + 1 of every other array, side by side for one scan.
 struct Tree {
-  int64_t inner = 0;                    // how many nodes have children: k - 1
-  const int64_t* children = nullptr;    // (inner, 2): a node, or -1 - cluster
-  const int64_t* splits = nullptr;      // (inner): clusters below this number are on the left
-  const float* means = nullptr;         // (2 inner, d)
-  const int16_t* full_forms = nullptr;  // like those of the clusters, and of the same kind and rank
-  const int8_t* rank_forms = nullptr;
-  const float* scales = nullptr;
-  const float* spread = nullptr;
+  int64_t inner = -1;                 // how many nodes have children: k - 1; below zero: there is no tree
+  const int64_t* children = nullptr;  // (inner, 2): a node, or -1 - cluster
+  std::vector<int64_t> splits;        // (inner): clusters below this number are on the left
+  const float* means = nullptr;       // (2 inner, d)
+  LogSizes sizes;                     // (2 inner)
+  Dispersion dispersion;              // of the same kind and rank as that of the clusters
 };
 
 struct View {
   int64_t n = 0, d = 0, k = 0;
-  const float* vectors = nullptr;     // (n, d) in cluster order
-  const int64_t* offsets = nullptr;   // (k + 1): cluster c is rows offsets[c] .. offsets[c + 1]
-  const float* means = nullptr;       // (k, d)
-  const float* radii = nullptr;       // (k)
-  const float* norm_max = nullptr;    // (k)
-  double longest = 0;                 // the largest norm_max
-  const float* norm_min = nullptr;    // (k)
-  const float* reach = nullptr;       // (k) the largest x.mean / |mean|^2, or null
-  const float* min_cosine = nullptr;  // (k) of the angle between an item and the mean, or null
-  const float* bias = nullptr;        // (n), or null
-  const float* bias_max = nullptr;    // (k), or null
-  Forms forms_kind = Forms::none;
-  int64_t rank = 0;
-  const int16_t* full_forms = nullptr;         // (k, d(d+1)/2)
-  const int8_t* rank_forms = nullptr;          // (k, rank, d)
-  const float* scales = nullptr;               // what an integer of the forms stands for: (k) if full, (k, rank)
-  const float* spread = nullptr;               // (k), rank forms only
-  const float* excess = nullptr;               // (k): estimate + excess |q|^2 is no less than the form
-  int64_t outliers = 0;                        // how many items are listed as lying far from the mean of their cluster
-  const int64_t* outlier_positions = nullptr;  // (outliers), increasing
-  const float* outlier_vectors = nullptr;      // (outliers, d), the same items
-  float farthest = 0;                          // no other item lies farther from its mean
-  const double* log_counts = nullptr;          // (k) log of the number of members, 0 where there are none
-  const double* half_squares = nullptr;        // (k) half the squared length of the mean
-  const int8_t* codes = nullptr;               // (n, d), or null: items as residuals about the mean of their cluster
-  const float* code_scales = nullptr;          // (n): what an integer of an item's code stands for
-  const float* code_errors = nullptr;          // (k): no residual is farther from its scaled code
-  const float* code_lengths = nullptr;         // (k): no scaled code is longer
-  const Tree* tree = nullptr;                  // null if the clusters are no tree's leaves
+  const float* vectors = nullptr;    // (n, d) in cluster order
+  const int64_t* offsets = nullptr;  // (k + 1): cluster c is rows offsets[c] .. offsets[c + 1]
   int64_t largest_cluster = 0;
   bool any_empty = false;
+  const float* bias = nullptr;      // (n), or null
+  const float* bias_max = nullptr;  // (k), or null
 
+  const float* means = nullptr;      // (k, d)
+  std::vector<double> half_squares;  // (k) half the squared length of the mean
+  std::vector<double> log_counts;    // (k) log of the number of items, 0 where there are none
+  LogSizes sizes;                    // (k)
+  Dispersion dispersion;
+  const float* excess = nullptr;      // (k): estimate + excess |q|^2 is at least q' S q
+  const float* radii = nullptr;       // (k): largest distance of an item from the mean
+  const float* norm_min = nullptr;    // (k)
+  const float* norm_max = nullptr;    // (k)
+  double longest = 0;                 // the largest norm_max
+  const float* min_cosine = nullptr;  // (k) of the angle between an item and the mean, or null
+  const float* reach = nullptr;       // (k) the largest x.mean / |mean|^2, or null
+
+  int64_t outliers = 0;                        // items listed because they lie far from the mean of their cluster
+  const int64_t* outlier_positions = nullptr;  // (outliers), increasing
+  const float* outlier_vectors = nullptr;      // (outliers, d), the same items
+  float farthest = 0;                          // largest distance of any other item from its mean
+
+  const int8_t* codes = nullptr;        // (n, d), or null: items as residuals about the mean of their cluster
+  const float* code_scales = nullptr;   // (n): the value of one step of an item's code
+  const float* code_errors = nullptr;   // (k): largest distance of a residual from its scaled code
+  const float* code_lengths = nullptr;  // (k): longest scaled code
+
+  Tree tree;
+
+  bool has_tree() const { return tree.inner >= 0; }
   int64_t size(int64_t cluster) const { return offsets[cluster + 1] - offsets[cluster]; }
+  const float* bias_at(int64_t position) const { return bias == nullptr ? nullptr : bias + position; }
   int64_t triangle() const { return d * (d + 1) / 2; }
   Rows items(int64_t from, int64_t to) const { return {vectors + from * d, to - from, d, vectors + n * d}; }
+  Rows cluster_items(int64_t cluster) const { return items(offsets[cluster], offsets[cluster + 1]); }
   Rows outlier_rows() const { return {outlier_vectors, outliers, d, outlier_vectors + outliers * d}; }
   Rows mean_rows() const { return {means, k, d, means + k * d}; }
-  Rows mean_row(int64_t cluster) const { return {means + cluster * d, 1, d, means + k * d}; }
-  Matrix<int16_t> full_rows() const { return {full_forms, k, triangle(), full_forms + k * triangle()}; }
-  Matrix<int8_t> rank_rows() const { return {rank_forms, k * rank, d, rank_forms + k * rank * d}; }
+  Matrix<int16_t> full_rows() const { return {dispersion.full, k, triangle(), dispersion.full + k * triangle()}; }
+  Matrix<int8_t> rank_rows() const {
+    const int64_t rows = k * dispersion.rank;
+    return {dispersion.low, rows, d, dispersion.low + rows * d};
+  }
   Matrix<int8_t> code_rows(int64_t from, int64_t to) const { return {codes + from * d, to - from, d, codes + n * d}; }
+  int64_t cluster_of(int64_t position) const;
 };
 
-// How the mass of a cluster is found: from its moments, from its bounds where these suffice, by scanning it, or from
-// the choices on the way down a tree.
-enum class Kind { estimated, certified, exhaustive, tree };
-
-// What a law is, to the kernels: log mass = q.mean / t + offset + dispersion(q) / (2 t^2), or the cluster's own sum.
-struct Law {
-  Kind kind = Kind::estimated;
-  const double* offset =
-      nullptr;  // (k); -infinity where the cluster is empty; null if exhaustive; (2 inner) for a tree
-  bool dispersion = false;
-  double log_weight = 0.0;  // log of the average of exp(bias) over the items
-  double temperature = 1.0;
-  int64_t probes = 0;  // clusters scanned exactly before drawing; below zero: as many as the tolerance asks
-  double tolerance = 0.0;
-
-  bool exhaustive() const { return kind == Kind::exhaustive; }
-};
+// The view of these arrays, named as they are on disk (see contents.py). std::invalid_argument where one is missing or
+// unknown, or where they do not fit together: a damaged file must not become a wild pointer or an endless walk.
+View make_view(const Arrays& arrays);
 
 inline double squared_norm(const float* query, int64_t d) {
   double total = 0;
@@ -99,8 +115,8 @@ inline double dot_error(int64_t d) {
   return steps * 0x1.0p-24 / (1.0 - steps * 0x1.0p-24);
 }
 
-// What that does not tell: a product or a sum too small for float32 loses up to 2^-126, where the caller has denormals
-// flushed to zero.
-inline double vanishing(int64_t d) { return (2.0 * (double)padded(d) + 8.0) * 0x1.0p-126; }
+// The absolute error beside that relative one: a product or a sum too small for float32 loses up to 2^-126, where the
+// caller has denormals flushed to zero.
+inline double underflow_error(int64_t d) { return (2.0 * (double)padded(d) + 8.0) * 0x1.0p-126; }
 
 }  // namespace softindex

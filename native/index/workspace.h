@@ -10,7 +10,7 @@
 
 namespace softindex {
 
-// A draw whose cluster is chosen and whose item is not, or an item whose log-probability is asked for.
+// A draw whose cluster is chosen and whose item is not, or an item whose log-probability is wanted.
 struct PendingDraw {
   int64_t cluster;
   int64_t slot;      // where the result goes
@@ -18,74 +18,69 @@ struct PendingDraw {
   double log_share;  // log of the cluster's share of the law
 };
 
-// What probing found out about a query's law.
-struct Probed {
-  double error;    // estimated total variation to the softmax; NaN where nothing was scanned to judge it
-  int64_t scored;  // items scanned
-};
-
 struct Workspace {
-  std::vector<float> queries;  // group_size padded queries
-  std::vector<float> dots;     // one stretch of rows, for each query of a group
-  std::vector<float> weights;  // one cluster
-  std::vector<double> prefix;
-  std::vector<double> log_masses;  // (group_size, k), relative to pivots / temperature
-  double pivots[group_size] = {};
-  std::vector<double> variances;       // (group_size, k) of the logits in each cluster, where there are forms
-  double query_loss[group_size] = {};  // no less than |q - rounded q|, where a query was rounded to integers
-  std::vector<double> lower, upper;    // (k) bounds on the log masses of one query
-  std::vector<uint8_t> states;         // (k) what is known of a cluster beyond its bounds
-  std::vector<double> upper_weights, upper_sums;
-  std::vector<int16_t> coded_query;  // rounded for the codes
-  std::vector<float> outlier_dots;
-  std::vector<double> estimates;       // (k), of one query that is being probed
-  std::vector<float> shares;           // (k), likewise
-  Probed probed = {};                  // of the query at hand
-  std::vector<float> cluster_dots;     // (group_size, k)
+  std::vector<float> queries;  // (queries at a time, padded(d)): those of a call, where they need padding
+
+  // Rows of a group, one per query: see Query.
+  std::vector<float> mean_dots;          // (group_size, k)
+  std::vector<double> log_masses;        // (group_size, k)
+  std::vector<double> variances;         // (group_size, k), where there are forms
+  std::vector<float> form_queries;       // (group_size, padded(d(d+1)/2)): packed products, full forms only
+  std::vector<int16_t> integer_queries;  // (group_size, padded(d)), rank forms only
+  std::vector<float> form_dots;          // (group_size, k), full forms only
+  std::vector<int32_t> integer_dots;     // (group_size, k * rank), rank forms only
+
+  int64_t stretch = 0;         // rows that `dots` holds for one query
+  std::vector<float> dots;     // (group_size, stretch): of items
+  std::vector<float> weights;  // (stretch): of the items of one cluster
+  std::vector<double> prefix;  // their prefix sums
+
   std::vector<float> cluster_weights;  // (k)
   std::vector<double> cluster_prefix;
-  std::vector<float> form_queries;       // packed products, full forms only
-  std::vector<float> form_dots;          // (group_size, k), full forms only
-  std::vector<int16_t> integer_queries;  // group_size padded queries, forms of rank r or codes only
-  std::vector<int32_t> integer_dots;     // (group_size, k * rank)
-  std::vector<double> form_sums;         // (k)
-  std::vector<int32_t> code_dots;        // one cluster, codes only
-  std::vector<double> tree_leads;        // (inner nodes), valid where the stamp is that of the present walk
+  std::vector<double> form_sums;      // (k)
+  std::vector<double> estimates;      // (k) of a query that is being probed; -infinity where a cluster is known
+  std::vector<float> shares;          // (k), likewise
+  std::vector<double> lower, upper;   // (k) bounds on the log masses of one query
+  std::vector<uint8_t> states;        // (k) what is known of a cluster beyond its bounds
+  std::vector<double> upper_weights;  // (k)
+  std::vector<double> upper_sums;
+  std::vector<int16_t> coded_query;  // rounded for the codes
+  std::vector<int32_t> code_dots;    // of one cluster, codes only
+  std::vector<float> outlier_dots;
+  std::vector<double> bounds;       // (k) on the best score of each cluster
+  std::vector<double> best_scores;  // of the best items, in double
+  std::vector<int64_t> clusters;    // a list of some
+  std::vector<PendingDraw> pending;
+
+  std::vector<double> tree_leads;  // (inner nodes), valid where the stamp is that of the present walk
   std::vector<uint64_t> tree_stamps;
   std::vector<double> tree_paths;
   uint64_t tree_stamp = 0;
-  std::vector<PendingDraw> pending;
-  std::vector<int64_t> clusters;
-  std::vector<double> bounds;
-  std::vector<double> best_scores;
-  int64_t stretch = 0;  // rows that `dots` holds for one query
 
   explicit Workspace(const View& view) {
-    const int64_t k = view.k, width = padded(view.d);
+    const int64_t k = view.k, rank = view.dispersion.rank;
     stretch = std::max<int64_t>(view.largest_cluster, 1024) + 1024;
-    queries.assign(group_size * width, 0.0f);
     dots.resize(group_size * stretch);
     weights.resize(stretch);
     prefix.resize(blocks(stretch));
     log_masses.resize(group_size * k);
-    cluster_dots.resize(group_size * k);
+    mean_dots.resize(group_size * k);
     cluster_weights.resize(k);
     cluster_prefix.resize(blocks(k));
-    estimates.resize(k);
-    if (view.forms_kind != Forms::none) variances.resize(group_size * k);
-    if (view.forms_kind == Forms::full) {
+    if (view.dispersion.kind != Forms::none) variances.resize(group_size * k);
+    if (view.dispersion.kind == Forms::full) {
       form_queries.assign(group_size * padded(view.triangle()), 0.0f);
       form_dots.resize(group_size * k);
-    } else if (view.forms_kind == Forms::rank) {
-      integer_dots.resize(group_size * k * view.rank);
+    } else if (view.dispersion.kind == Forms::rank) {
+      integer_dots.resize(group_size * k * rank);
+      integer_queries.assign(group_size * padded(view.d), 0);
       form_sums.resize(k);
     }
-    if (view.forms_kind == Forms::rank || view.codes != nullptr) integer_queries.assign(group_size * width, 0);
     if (view.codes != nullptr) code_dots.resize(view.largest_cluster);
-    if (view.tree != nullptr) {
-      tree_leads.resize(view.tree->inner);
-      tree_stamps.assign(view.tree->inner, 0);
-      tree_paths.resize(view.tree->inner);
+    if (view.has_tree()) {
+      tree_leads.resize(view.tree.inner);
+      tree_stamps.assign(view.tree.inner, 0);
+      tree_paths.resize(view.tree.inner);
     }
   }
 };
@@ -106,7 +101,7 @@ class WorkspacePool {
       if (!workspace_) workspace_ = std::make_unique<Workspace>(view);
     }
     ~Lease() {
-      // One call for millions of draws must not hold their memory for ever.
+      // A call for millions of draws must not keep their memory once it is over.
       if (workspace_->pending.capacity() > 1 << 16) std::vector<PendingDraw>().swap(workspace_->pending);
       std::lock_guard<std::mutex> hold(pool_.mutex_);
       pool_.free_.push_back(std::move(workspace_));

@@ -1,5 +1,6 @@
 // Turns integer dot products of codes into float32 scores.
 #include "base/simd.h"
+#include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {

@@ -1,5 +1,6 @@
 // The dot product of a float32 row with a query in double.
 #include "base/simd.h"
+#include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {

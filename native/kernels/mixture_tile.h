@@ -8,6 +8,7 @@
 #pragma once
 
 #include "base/simd.h"
+#include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {

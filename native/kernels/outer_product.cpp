@@ -1,5 +1,6 @@
 // The products of a query's coordinates that turn a quadratic form into one dot product.
 #include "base/simd.h"
+#include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {

@@ -1,5 +1,6 @@
 // Draws one item from weights and their prefix sums.
 #include "base/simd.h"
+#include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {

@@ -1,5 +1,6 @@
 // Adds sixteen coordinates of many rows at a time to running estimates of the rows' dot products.
 #include "base/simd.h"
+#include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {

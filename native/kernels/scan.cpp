@@ -7,8 +7,8 @@ namespace SOFTINDEX_TARGET {
 // query (padded(d)), padded with zeros; dots (rows.count).
 void scan(Rows rows, const float* query, float* dots) { scan_rows(rows, query, dots); }
 
-// queries (group_size, padded(d)), padded with zeros; dots (group_size, stride).
-void scan_group(Rows rows, const float* queries, float* dots, int64_t stride) {
+// queries (group_size) pointers to padded queries; dots (group_size, stride).
+void scan_group(Rows rows, const float* const* queries, float* dots, int64_t stride) {
   scan_four(rows, queries, dots, stride);
 }
 

@@ -1,5 +1,6 @@
 // Exact dot products of a few queries with rows of 8-bit integers.
 #include "base/simd.h"
+#include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/simd.h"
+#include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {
@@ -59,12 +60,11 @@ SOFTINDEX_INLINE void scan_rows(const Matrix<Element>& rows, const float* query,
   for (; i < rows.count; ++i) dots[i] = dot_at_the_end(rows.first + i * d, query, d);
 }
 
-// Four queries, one row at a time: the matrix is read from memory once for four queries.
+// Four queries, wherever they are, one row at a time: the matrix is read from memory once for four queries.
 template <class Element>
-SOFTINDEX_INLINE void scan_four(const Matrix<Element>& rows, const float* queries, float* dots, int64_t stride) {
+SOFTINDEX_INLINE void scan_four(const Matrix<Element>& rows, const float* const* queries, float* dots, int64_t stride) {
   const int64_t d = rows.d, width_d = padded(d), readable = readable_rows(rows);
-  const float *first = queries, *second = queries + width_d, *third = queries + 2 * width_d,
-              *fourth = queries + 3 * width_d;
+  const float *first = queries[0], *second = queries[1], *third = queries[2], *fourth = queries[3];
   int64_t i = 0;
   for (; i < readable; ++i) {
     const Element* row = rows.first + i * d;
@@ -80,7 +80,7 @@ SOFTINDEX_INLINE void scan_four(const Matrix<Element>& rows, const float* querie
     for (int g = 0; g < 4; ++g) dots[g * stride + i] = result[g];
   }
   for (; i < rows.count; ++i)
-    for (int g = 0; g < 4; ++g) dots[g * stride + i] = dot_at_the_end(rows.first + i * d, queries + g * width_d, d);
+    for (int g = 0; g < 4; ++g) dots[g * stride + i] = dot_at_the_end(rows.first + i * d, queries[g], d);
 }
 
 }  // namespace SOFTINDEX_TARGET

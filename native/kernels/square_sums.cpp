@@ -1,5 +1,6 @@
 // The values of quadratic forms of low rank, from the dot products of their factors with a query.
 #include "base/simd.h"
+#include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {

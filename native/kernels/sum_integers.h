@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/simd.h"
+#include "kernels/kernels.h"
 
 #ifdef __AVX2__
 namespace softindex {

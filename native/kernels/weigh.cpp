@@ -1,5 +1,6 @@
 // Turns dot products into softmax weights, their sum and its prefix sums.
 #include "base/simd.h"
+#include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {

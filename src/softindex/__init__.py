@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from softindex.adaptive import AdaptiveSoftmax
+from softindex.builder import build
 from softindex.errors import (
     CorruptIndexError,
     FormatVersionError,
@@ -18,7 +19,8 @@ from softindex.errors import (
     StorageError,
     UnknownIdError,
 )
-from softindex.index import Index, build, load
+from softindex.index import Index
+from softindex.loading import load
 from softindex.records import Draws, Estimate, TopK
 
 if _TYPE_CHECKING:

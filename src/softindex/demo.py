@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from softindex.builder import build
 from softindex.evaluate import Audit, Row
 from softindex.evaluate.datasets import synth_unbalanced
-from softindex.index import build
 from softindex.laws import CERTIFIED
 
 __all__ = ["LEGEND", "compare", "conclude"]

@@ -25,15 +25,19 @@ def _as_array(ids: Any, dtype: type[object] | None = None) -> NDArray[Any]:
         raise InputError(f"ids cannot be turned into an array ({error}); give every query as many.") from error
 
 
-def _as_integers(ids: Any) -> NDArray[np.int64]:
+def _as_integers(ids: Any, missing: int | None) -> tuple[NDArray[np.int64], NDArray[np.bool_] | bool]:
+    """Return the ids as int64, and which of them are too large for it: none, unless a position stands for misses."""
     array = _as_array(ids)
     if array.size == 0:
-        return array.astype(np.int64)
+        return array.astype(np.int64), False
     if array.dtype.kind not in "iu":
         raise InputError(f"ids are {array.dtype}, but this index has integer ids; pass integers.")
-    if array.dtype == np.uint64 and array.max() > np.iinfo(np.int64).max:
-        raise _unknown(int(array.max()))
-    return array.astype(np.int64, copy=False)
+    largest = np.iinfo(np.int64).max
+    if array.dtype == np.uint64 and array.max() > largest:
+        if missing is None:
+            raise _unknown(int(array.max()))
+        return np.minimum(array, largest).astype(np.int64), array > largest
+    return array.astype(np.int64, copy=False), False
 
 
 def _unknown(wanted: object) -> UnknownIdError:
@@ -52,13 +56,15 @@ class RowIds:
         """Ids at these positions, same shape."""
         return self.rows.take(positions).astype(np.int64, copy=False)
 
-    def find(self, ids: Any) -> NDArray[np.int64]:
-        """Positions of these ids, same shape; UnknownIdError names one that is not there."""
-        rows = _as_integers(ids)
-        outside = (rows < 0) | (rows >= len(self.rows))
-        if outside.any():
+    def find(self, ids: Any, *, missing: int | None = None) -> NDArray[np.int64]:
+        """Positions of these ids, same shape; `missing` for an unknown one, or UnknownIdError where that is None."""
+        rows, too_large = _as_integers(ids, missing)
+        outside = too_large | (rows < 0) | (rows >= len(self.rows))
+        if not outside.any():
+            return self.positions[rows].astype(np.int64, copy=False)
+        if missing is None:
             raise _unknown(int(rows[outside].flat[0]))
-        return self.positions[rows].astype(np.int64, copy=False)
+        return np.where(outside, missing, self.positions[np.where(outside, 0, rows)]).astype(np.int64, copy=False)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays to save."""
@@ -78,14 +84,17 @@ class IntegerIds:
         """Ids at these positions, same shape."""
         return self.ids.take(positions)
 
-    def find(self, ids: Any) -> NDArray[np.int64]:
-        """Positions of these ids, same shape; UnknownIdError names one that is not there."""
-        wanted = _as_integers(ids)
-        found = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        missing = self.keys[found] != wanted
-        if missing.any():
-            raise _unknown(int(wanted[missing].flat[0]))
-        return self.positions[found].astype(np.int64, copy=False)
+    def find(self, ids: Any, *, missing: int | None = None) -> NDArray[np.int64]:
+        """Positions of these ids, same shape; `missing` for an unknown one, or UnknownIdError where that is None."""
+        wanted, too_large = _as_integers(ids, missing)
+        ranks = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        absent = too_large | (self.keys[ranks] != wanted)
+        positions: NDArray[np.int64] = self.positions[ranks].astype(np.int64, copy=False)
+        if not absent.any():
+            return positions
+        if missing is None:
+            raise _unknown(int(wanted[absent].flat[0]))
+        return np.where(absent, missing, positions)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays to save."""
@@ -121,8 +130,8 @@ class StringIds:
         texts = [self._one(position) for position in positions.ravel().tolist()]
         return np.array(texts, dtype=np.str_).reshape(positions.shape)
 
-    def find(self, ids: Any) -> NDArray[np.int64]:
-        """Positions of these ids, same shape; UnknownIdError names one that is not there."""
+    def find(self, ids: Any, *, missing: int | None = None) -> NDArray[np.int64]:
+        """Positions of these ids, same shape; `missing` for an unknown one, or UnknownIdError where that is None."""
         # As objects: NumPy would make strings of the integers in a mixed list.
         wanted = _as_array(ids, object)
         if (wanted.size and wanted.dtype.kind not in "UO") or not all(
@@ -132,10 +141,15 @@ class StringIds:
         texts = wanted.ravel().tolist()
         hashes = _hash_texts(*_encode(texts))
         starts = np.searchsorted(self.hashes, hashes)
-        positions = [self._match(text, value, start) for text, value, start in zip(texts, hashes, starts, strict=True)]
+        positions = []
+        for text, value, start in zip(texts, hashes, starts, strict=True):
+            position = self._match(text, value, start)
+            if position is None and missing is None:
+                raise _unknown(text)
+            positions.append(missing if position is None else position)
         return np.array(positions, dtype=np.int64).reshape(wanted.shape)
 
-    def _match(self, text: str, value: np.uint64, start: int) -> int:
+    def _match(self, text: str, value: np.uint64, start: int) -> int | None:
         # Two ids may share a hash: walk the run of equal hashes.
         while start < len(self.hashes) and self.hashes[start] == value:
             position = int(self.positions[start])
@@ -144,7 +158,7 @@ class StringIds:
             if self._one(position) == text:
                 return position
             start += 1
-        raise _unknown(text)
+        return None
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays to save."""

@@ -52,14 +52,14 @@ class Partition:
 class Branches:
     """A binary tree whose leaves are the k clusters.
 
-    The k - 1 nodes that have children are numbered depth first, the root being 0, and the clusters likewise; so the items
-    below a node are contiguous in cluster order.
+    The k - 1 nodes that have children are numbered depth first from the root, node 0, and so are the clusters: the
+    items below a node are contiguous in cluster order.
     """
 
     children: Integers
     """(k - 1, 2) the left and right child of each node: the number of a node, or -1 - cluster."""
     begins: Integers
-    """(2k - 2,) where the items of each child begin in cluster order; the children of node i are entries 2i and 2i + 1."""
+    """(2k - 2,) where the items of each child begin; the children of node i are entries 2i and 2i + 1."""
     ends: Integers
     """(2k - 2,) where they end."""
 
@@ -156,6 +156,15 @@ class Items:
     """(n,) log bias of each item, or None where the index has none."""
     means: Floats
     """(k, d) mean of each cluster, weighted by exp(log_bias); zero where the cluster is empty."""
+    bias: Floats | None = None
+    """(n,) bias of each item, which is divided by the temperature, or None where the index has none."""
+
+    def scores(self, rows: slice | Integers, queries: Doubles) -> Doubles:
+        """q.x + bias of these rows in float64, (m, b) or (m,), for queries (d, b) or one query (d,)."""
+        products = self.vectors[rows].astype(np.float64) @ queries
+        if self.bias is None:
+            return products
+        return products + (self.bias[rows, None] if products.ndim == 2 else self.bias[rows])
 
 
 @dataclass(frozen=True, slots=True)

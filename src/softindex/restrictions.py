@@ -1,23 +1,27 @@
-"""Turn what a call may draw into what the engine takes, and tell when that is too little."""
+"""Which items the queries of a call may draw: options in, positions for the engine out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from softindex.arguments import check_count, check_flag, check_share
-from softindex.errors import InputError, UnknownIdError
+from softindex.arguments import check_choice, check_count, check_flag, check_share
+from softindex.errors import InputError
 from softindex.ids import IdMap
 from softindex.kernels import NativeRestriction
 from softindex.laws import TOP_K
 from softindex.records import Integers
 
-__all__ = ["DEFAULT_K", "Restriction", "exclusions", "restrict"]
+__all__ = ["DEFAULT_K", "Restriction", "Unknown", "exclude_items", "exclusions", "restrict"]
 
 DEFAULT_K = 1000
 """Items of the top-k law, as in the paper that the laws are from."""
+MISSING = -1
+"""Position of an id that the index does not hold."""
+Unknown = Literal["error", "ignore"]
+"""What to do with ids in `exclude` that the index does not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +55,24 @@ class Restriction:
                 "for at most that many, or raise top_p."
             )
 
+    def check_best(self, k: int) -> None:
+        """Refuse to look for more best items than are left for some query."""
+        short = np.flatnonzero(self.possible < k)
+        if len(short):
+            row = int(short[0])
+            raise InputError(
+                f"k is {k} but exclude leaves {self.possible[row]} items for query {row}; ask for at most that many."
+            )
+
     def _first_short(self, left: Integers, n: int) -> int | None:
         short = np.flatnonzero(left < (1 if self.replace else n))
         return int(short[0]) if len(short) else None
 
 
 def restrict(
-    ids: IdMap, items: int, b: int, *, method: str, probes: int, replace: Any, exclude: Any, top_p: Any, k: Any
+    ids: IdMap, items: int, b: int, *, method: str, replace: Any, exclude: Any, unknown: Any, top_p: Any, k: Any
 ) -> Restriction:
-    """Judge the options of a call for b queries of an index of so many items; probes: as the kernels take it."""
+    """Check the options of a call for b queries of an index of this many items."""
     kept = check_flag(replace, "replace")
     share = 1.0 if top_p is None else check_share(top_p, "top_p")
     if k is not None and method != TOP_K:
@@ -67,61 +80,62 @@ def restrict(
     best = 0
     if method == TOP_K:
         best = min(items, DEFAULT_K if k is None else check_count(k, "k"))
-    offsets, excluded = exclusions(ids, exclude, b)
+    offsets, excluded = exclusions(ids, exclude, b, unknown=unknown)
     left = np.broadcast_to(items - np.diff(offsets), b)
     possible = np.minimum(left, best) if best else left
     empty = kept and share == 1.0 and not best and len(excluded) == 0
-    return Restriction(NativeRestriction(offsets, excluded, kept, share, best, probes), kept, possible, empty)
+    return Restriction(NativeRestriction(offsets, excluded, kept, share, best), kept, possible, empty)
+
+
+def exclude_items(ids: IdMap, items: int, b: int, exclude: Any, unknown: Any) -> Restriction | None:
+    """Return what is left of an index of this many items for b queries; None where that is everything."""
+    if exclude is None and unknown == "error":
+        return None
+    part = restrict(ids, items, b, method="", replace=True, exclude=exclude, unknown=unknown, top_p=None, k=None)
+    part.check_possible(1)
+    return None if part.empty else part
 
 
 def exclusions(
-    ids: IdMap, exclude: Any, b: int, name: str = "exclude", *, unknown: str = "error"
+    ids: IdMap, exclude: Any, b: int, name: str = "exclude", unknown: Any = "error"
 ) -> tuple[Integers, Integers]:
-    """Offsets (rows + 1,) and positions, increasing in each row: one row for all queries, or one for each.
+    """Return offsets (rows + 1,) and positions, increasing in each row: one row for all queries, or one for each.
 
-    name: the caller's word for the ids.  unknown: "ignore" drops ids that the map does not hold.
+    name: what the caller calls the ids; unknown: as in `Index.sample`.
     """
+    ignore = check_choice(unknown, "unknown", ("error", "ignore")) == "ignore"
     rows = _rows(exclude, b, name)
     if len(rows) == 1:
-        found = [np.unique(_find(ids, rows[0], name, unknown))]
+        parts = [_known(_find(ids, rows[0], name, ignore))]
     else:
         # One search for all rows: each would cost more than the draws.
         ends = np.cumsum([len(row) for row in rows])
-        found = [np.unique(part) for part in np.split(_find(ids, _join(rows), name, unknown), ends[:-1])]
-    if unknown == "ignore":
-        found = [part[part >= 0] for part in found]
-    offsets = np.concatenate([[0], np.cumsum([len(part) for part in found])]).astype(np.int64)
-    return offsets, np.ascontiguousarray(np.concatenate(found), np.int64)
+        parts = [_known(part) for part in np.split(_find(ids, _join(rows), name, ignore), ends[:-1])]
+    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
+    return offsets, np.ascontiguousarray(np.concatenate(parts), np.int64)
+
+
+def _known(positions: Integers) -> Integers:
+    """Each position once, increasing, without those of unknown ids."""
+    distinct: Integers = np.unique(positions)
+    return distinct[1:] if len(distinct) and distinct[0] == MISSING else distinct
 
 
 def _join(rows: list[Any]) -> Any:
-    held = [row for row in rows if len(row)]
-    types = {row.dtype if isinstance(row, np.ndarray) else None for row in held}
-    if len(types) == 1 and None not in types and all(row.ndim == 1 for row in held):
-        return np.concatenate(held)
-    return [identity for row in held for identity in row]
+    filled = [row for row in rows if len(row)]
+    types = {row.dtype if isinstance(row, np.ndarray) else None for row in filled}
+    if len(types) == 1 and None not in types and all(row.ndim == 1 for row in filled):
+        return np.concatenate(filled)
+    return [identity for row in filled for identity in row]
 
 
-def _find(ids: IdMap, wanted: Any, name: str, unknown: str) -> Integers:
+def _find(ids: IdMap, wanted: Any, name: str, ignore: bool) -> Integers:
     if len(wanted) == 0:
         return np.empty(0, np.int64)
-    try:
-        found = ids.find(wanted)
-    except UnknownIdError:
-        if unknown == "error":
-            raise
-        found = np.array([_find_one(ids, identity) for identity in wanted], np.int64)
-    if found.ndim != 1:
-        raise InputError(f"{name} is nested too deeply; pass ids for all queries alike, or one sequence per query.")
-    return found
-
-
-def _find_one(ids: IdMap, identity: Any) -> int:
-    """Position of one id, -1 where the map does not hold it."""
-    try:
-        return int(ids.find([identity])[0])
-    except UnknownIdError:
-        return -1
+    positions = ids.find(wanted, missing=MISSING if ignore else None)
+    if positions.ndim != 1:
+        raise InputError(f"{name} is nested too deeply; pass ids for all queries, or one sequence per query.")
+    return positions
 
 
 def _rows(exclude: Any, b: int, name: str) -> list[Any]:
@@ -130,7 +144,7 @@ def _rows(exclude: Any, b: int, name: str) -> list[Any]:
         return [()]
     if not _is_sequence(exclude):
         raise InputError(
-            f"{name} is neither ids for all queries alike nor one sequence of ids per query; pass a list or an array."
+            f"{name} is neither ids for all queries nor one sequence of ids per query; pass a list or an array."
         )
     parts = exclude if isinstance(exclude, np.ndarray) else list(exclude)
     nested = parts.ndim > 1 if isinstance(parts, np.ndarray) and parts.dtype != object else _any_sequence(parts)
@@ -138,7 +152,7 @@ def _rows(exclude: Any, b: int, name: str) -> list[Any]:
         return [parts]
     if len(parts) != b or not all(part is None or _is_sequence(part) for part in parts):
         raise InputError(
-            f"{name} has {len(parts)} entries for {b} queries; pass ids for all queries alike, or one sequence of "
+            f"{name} has {len(parts)} entries for {b} queries; pass ids for all queries, or one sequence of "
             "ids per query."
         )
     return [() if part is None else part if isinstance(part, np.ndarray) else list(part) for part in parts]

@@ -82,7 +82,8 @@ def run_audit(
 
 def _rounding(index: Index, queries: Floats, temperatures: Sequence[float]) -> list[float]:
     """The largest error of a logit in float32, at each temperature: inside a cluster all methods share it."""
-    largest = longest(index.items.vectors) * longest(queries)
+    items = index.items
+    largest = longest(items.vectors) * longest(queries) + (0.0 if items.bias is None else float(abs(items.bias).max()))
     return [float(f"{dot_error(index.dim) * largest / temperature:.1e}") for temperature in temperatures]
 
 
@@ -203,7 +204,7 @@ class _Trial:
         order = np.argsort(stored)
         for row, (query, ids) in enumerate(zip(self.queries, best.ids, strict=True)):
             positions = order[np.searchsorted(stored, ids, sorter=order)]
-            best_sum = log_sum_of(items.vectors, positions, query, self.temperature, log_bias=items.log_bias)
+            best_sum = log_sum_of(items, positions, query, self.temperature)
             kept[row] = best_sum - self.log_partition[row]
         complete = k == len(self.index)
         # Where nothing is left out, the difference of two large numbers is only rounding.

@@ -75,10 +75,10 @@ def _ratios(
 
 def _choose_items(index: Index, query: Floats) -> tuple[Integers, Doubles]:
     """Positions (m,) of items of all similarities, the best among them, and their scores (m,)."""
-    vectors, n = index.items.vectors, len(index)
+    items, n = index.items, len(index)
     wide, scores = query.astype(np.float64), np.empty(n)
     for rows in blocks(n, BLOCK_ROWS):
-        scores[rows] = vectors[rows].astype(np.float64) @ wide
+        scores[rows] = items.scores(rows, wide)
     order = np.argsort(-scores)
     ranks = np.unique(np.concatenate([np.arange(min(BEST, n)), np.linspace(0, n - 1, min(POINTS, n)).astype(np.int64)]))
     chosen = order[ranks]

@@ -82,13 +82,11 @@ def find_truth(
     return Truth(np.ascontiguousarray(log_masses.transpose(0, 2, 1)), (squares / np.maximum(counts, 1)).T)
 
 
-def log_sum_of(
-    vectors: Floats, rows: Integers, query: Floats, temperature: float, *, log_bias: Floats | None = None
-) -> float:
-    """Log of the sum of exp(logit) over some rows of the vectors, for one query (d,), in float64."""
-    logits = vectors[rows].astype(np.float64) @ query.astype(np.float64) / temperature
-    if log_bias is not None:
-        logits += log_bias[rows]
+def log_sum_of(items: Items, rows: Integers, query: Floats, temperature: float) -> float:
+    """Log of the sum of exp(logit) over some rows of the items, for one query (d,), in float64."""
+    logits = items.scores(rows, query.astype(np.float64)) / temperature
+    if items.log_bias is not None:
+        logits += items.log_bias[rows]
     return float(np.logaddexp.reduce(logits))
 
 
@@ -109,7 +107,7 @@ def _measure_block(items: Items, queries: Doubles, temperatures: list[float], ro
     counts = np.diff(edges)
     filled = counts > 0  # reduceat cannot sum over an empty cluster
     starts = (edges[:-1] - begin)[filled]
-    scores = items.vectors[rows].astype(np.float64) @ queries
+    scores = items.scores(rows, queries)
     sums = np.zeros((len(counts), scores.shape[1]))
     means, squares = np.zeros_like(sums), np.zeros_like(sums)
     means[filled] = np.add.reduceat(scores, starts, axis=0) / counts[filled, None]

@@ -8,10 +8,13 @@ from softindex.kernels import _native
 
 __all__ = [
     "LANES",
+    "BestResults",
+    "DrawResults",
     "Engine",
-    "NativeLaw",
+    "Law",
     "NativeMixture",
     "NativeRestriction",
+    "Request",
     "dot_error",
     "double_dots",
     "hash_bytes",
@@ -26,9 +29,12 @@ __all__ = [
 ]
 
 Engine = _native.Engine
-NativeLaw = _native.Law
+BestResults = _native.BestResults
+DrawResults = _native.DrawResults
+Law = _native.Law
 NativeMixture = _native.Mixture
 NativeRestriction = _native.Restriction
+Request = _native.Request
 LANES = _native.LANES
 double_dots = _native.double_dots
 hash_bytes = _native.hash_bytes
@@ -42,7 +48,7 @@ widen = _native.widen
 
 
 def padded(d: int) -> int:
-    """d rounded up to whole lanes: what the kernels want a query to be padded to."""
+    """Return d rounded up to full lanes: the length to which the kernels want a query padded."""
     return -(-d // LANES) * LANES
 
 

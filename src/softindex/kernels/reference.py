@@ -163,6 +163,20 @@ def cluster_masses(
     return masses
 
 
+def log_size_terms(moments: Moments | Tree, size: bool) -> Doubles:
+    """What a law adds to the log mass of each cluster (or node of a tree) for its size; -inf where it is empty.
+
+    A law without sizes gives every cluster the average size, so that its log Z is on the same scale as the others'; of
+    two nodes only the difference matters.
+    """
+    log_sizes = moments.log_sizes
+    if size:
+        return log_sizes
+    filled = np.isfinite(log_sizes)
+    average = 0.0 if isinstance(moments, Tree) else np.logaddexp.reduce(log_sizes[filled]) - np.log(filled.sum())
+    return np.where(filled, average, -np.inf)
+
+
 def estimated_masses(
     moments: Moments | Tree, query: NDArray[Any], temperature: float, offset: NDArray[Any], dispersion: bool
 ) -> Doubles:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from softindex.arguments import check_count, check_seed, check_threads
-from softindex.index import Index, build, from_stored, to_stored
+from softindex.builder import build
+from softindex.index import Index, from_stored, to_stored
 from softindex.records import Floats, Stored
 from softindex.train.checks import check_choice, check_dim
 from softindex.train.contract import RefreshInput, Sampler, Tables

@@ -1,0 +1,60 @@
+// One query in context: everything that the steps of a draw know and share about it.
+#pragma once
+
+#include "base/streams.h"
+#include "index/request.h"
+#include "index/view.h"
+#include "index/workspace.h"
+
+namespace softindex {
+
+// What all steps of a call need, the same for all its queries (but for the scratch memory of each thread).
+struct Context {
+  const Kernels& kernels;
+  const View& view;
+  const Request& request;
+  Workspace& workspace;
+
+  double inverse_temperature() const { return 1.0 / request.temperature; }
+};
+
+struct Query : Context {
+  int64_t number;       // among the queries of the call
+  int64_t place;        // in its group: the row of the workspace's arrays that belongs to it
+  const float* vector;  // padded with zeros
+  uint64_t content;     // hash of its numbers
+  Stream stream;        // of random numbers
+
+  float* mean_dots;    // (k) dot products with the means
+  double* log_masses;  // (k) relative to pivot / temperature
+  double* variances;   // (k) of the logits in each cluster, by the dispersion; null if the law has none
+  // The largest score of a mean. The digits that tell clusters apart would drown in a large common score.
+  double pivot = 0;
+  double rounding_loss = 0;  // at least |q - rounded q|, where the query was rounded to integers
+  double error = 0;          // estimated total variation to the softmax; NaN where nothing was scanned to judge it
+  int64_t scored = 0;        // items
+
+  double squared_norm() {
+    if (squared_norm_ < 0) squared_norm_ = softindex::squared_norm(vector, view.d);
+    return squared_norm_;
+  }
+  double log_partition(const Total& total) const {
+    return pivot / request.temperature + (total.peak + total.log_total);
+  }
+
+  double squared_norm_ = -1;  // not computed yet; read it by squared_norm()
+};
+
+// One to four queries that share each read of memory.
+struct Group {
+  Query* queries;
+  int64_t count;
+
+  Query& operator[](int64_t g) const { return queries[g]; }
+  Query* begin() const { return queries; }
+  Query* end() const { return queries + count; }
+  // All queries of a group have the same context.
+  const Context& context() const { return queries[0]; }
+};
+
+}  // namespace softindex

@@ -1,0 +1,97 @@
+// What a caller wants of an engine, and where the results go.
+#pragma once
+
+#include <cstdint>
+
+#include "index/law.h"
+
+namespace softindex {
+
+// Positions of items, increasing.
+struct Positions {
+  const int64_t* first = nullptr;
+  int64_t count = 0;
+};
+
+// Which part of the law is drawn from, and how.
+struct Restriction {
+  const int64_t* offsets = nullptr;   // (rows + 1): row r is excluded[offsets[r]] .. excluded[offsets[r + 1]]
+  const int64_t* excluded = nullptr;  // positions, increasing in each row
+  bool shared = true;                 // one row for all queries, or one for each
+  bool replace = true;
+  double top_p = 1.0;  // below 1: only the most probable items that reach this together
+  int64_t k = 0;       // above 0: the softmax of the k best items instead of the law
+
+  Positions excluded_of(int64_t query) const {
+    const int64_t row = shared ? 0 : query;
+    return {excluded + offsets[row], offsets[row + 1] - offsets[row]};
+  }
+};
+
+struct Request {
+  const float* queries = nullptr;  // (b, d)
+  int64_t b = 0;
+  Law law;
+  double temperature = 1.0;
+  int64_t probes = 0;                        // clusters scanned before drawing; below zero: as many as the answer needs
+  double tolerance = 0.0;                    // total variation at which probing stops
+  double width = 0.0;                        // nats between the bounds of log Z at which scanning stops
+  double confidence = 1.0;                   // below 1: the bounds of log Z hold with this probability, over the seed
+  const Restriction* restriction = nullptr;  // or null: the entire law, with replacement
+  uint64_t seed = 0;
+  int64_t threads = 1;
+
+  Positions excluded_of(int64_t query) const {
+    return restriction == nullptr ? Positions{} : restriction->excluded_of(query);
+  }
+};
+
+// log Z of each query: (b) each. Bounds are written where there are some, else NaN.
+struct LogPartition {
+  double *value, *low, *high;
+};
+
+// Of n draws per query.
+struct DrawResults {
+  int64_t n = 0;
+  int64_t* positions = nullptr;  // (b, n)
+  double* log_prob = nullptr;    // (b, n)
+  double* low = nullptr;         // (b, n) bounds on log_prob, certified draws only
+  double* high = nullptr;        // (b, n)
+  double* error = nullptr;       // (b)
+  int64_t* scored = nullptr;     // (b) items
+  LogPartition log_partition = {};
+  // (b) items that could be drawn, restricted draws only. Where they are too few for n draws, nothing was drawn.
+  int64_t* left = nullptr;
+};
+
+struct LogPartitionResults {
+  LogPartition log_partition = {};
+  int64_t* scored = nullptr;  // (b) items
+};
+
+// log_prob (b, m) of the items at positions (b, m).
+struct LogProbResults {
+  int64_t m = 0;
+  const int64_t* positions = nullptr;
+  double* log_prob = nullptr;
+};
+
+// The k best items of each query.
+struct BestResults {
+  int64_t k = 0;
+  int64_t* positions = nullptr;  // (b, k)
+  float* scores = nullptr;       // (b, k)
+  bool* proven = nullptr;        // (b, k) no item that was not scored has a larger score
+  double* gap = nullptr;         // (b) how far such an item may be above the last of the k at most
+  int64_t* scored = nullptr;     // (b) items
+};
+
+// The log mass that the law gives each cluster.
+struct MassResults {
+  double* log_masses = nullptr;  // (b, k)
+  double* error = nullptr;       // (b)
+  int64_t* scored = nullptr;     // (b) items
+};
+
+}  // namespace softindex

@@ -1,0 +1,127 @@
+// Draws from a part of a law: without some items, without those already drawn, or from its most probable ones only.
+#include "index/restricted.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "index/draw.h"
+#include "index/listed.h"
+#include "index/remainder.h"
+
+namespace softindex {
+namespace {
+
+// Independent draws: those that chose the same cluster share its weighing.
+void draw_with_replacement(const Query& query, Remainder& rest, int64_t n, const Slots& slots) {
+  std::vector<PendingDraw>& pending = query.workspace.pending;
+  pending.resize(n);
+  const Total total = weigh_clusters(query, rest.log_masses());
+  choose_clusters(query, rest.log_masses(), total, n, 0, pending.data());
+  for (int64_t from = 0, to = 0; from < n; from = to) {
+    const int64_t cluster = pending[from].cluster;
+    while (to < n && pending[to].cluster == cluster) ++to;
+    const ScannedCluster scanned = weigh_cluster(query, cluster, rest.dots(cluster));
+    pick_items(query, scanned, &pending[from], pending.data() + to, slots);
+  }
+}
+
+// Each draw from what the earlier ones left.
+void draw_in_sequence(const Query& query, Remainder& rest, int64_t n, const Slots& slots) {
+  const Workspace& workspace = query.workspace;
+  for (int64_t j = 0; j < n; ++j) {
+    const Uniforms u = query.stream((uint64_t)j);
+    const Total total = weigh_clusters(query, rest.log_masses());
+    const int64_t cluster =
+        query.kernels.pick(workspace.cluster_weights.data(), workspace.cluster_prefix.data(), query.view.k, u.first);
+    const PendingDraw draw = {cluster, j, u.second, log_share(rest.log_masses()[cluster], total)};
+    const ScannedCluster scanned = weigh_cluster(query, cluster, rest.dots(cluster));
+    pick_items(query, scanned, &draw, &draw + 1, slots);
+    if (j + 1 < n) rest.take(slots.positions[j]);
+  }
+}
+
+double log_of(const Total& total) { return total.peak + total.log_total; }
+
+// The error of a law of which only a share is looked at. A law that states none (NaN) still does not, and an exact one
+// stays exact.
+double magnify(double error, double share) {
+  if (error == 0 || std::isnan(error)) return error;
+  return share > 0 ? std::min(1.0, error / share) : 1.0;
+}
+
+bool enough(const Restriction& restriction, int64_t n, int64_t left) { return restriction.replace || n <= left; }
+
+// Draws from the k best, which are compared with the total of the law.
+RestrictedDraws sample_best(Query& query, const Positions& excluded, const Remainder& rest, int64_t n,
+                            const Slots& slots) {
+  const Restriction& restriction = *query.request.restriction;
+  const Total total = rest.total();
+  BestListed best = best_items(query, excluded, restriction.k);
+  const bool complete = best.items.size() == rest.left();
+  const double share = std::exp(best.log_sum - log_of(total));
+  cut(best.items, restriction.top_p);
+  // An estimated total may be below that of the k best: its own error still counts, as zero would be a proof.
+  const double left_out = std::max(0.0, 1.0 - share) + (query.error > 0 ? query.error : 0.0) + 1e-16;
+  RestrictedDraws drawn;
+  drawn.left = best.items.size();
+  drawn.scored = std::min(query.view.n, best.scored + rest.scored());
+  drawn.error = complete ? 0.0 : magnify(std::min(1.0, left_out), restriction.top_p);
+  drawn.log_partition = query.log_partition(total);
+  if (enough(restriction, n, drawn.left)) draw_listed(query, best.items, n, slots.positions, slots.log_prob);
+  return drawn;
+}
+
+}  // namespace
+
+RestrictedDraws sample_restricted(Query& query, int64_t n, int64_t* positions, double* log_prob) {
+  const Restriction& restriction = *query.request.restriction;
+  const Positions excluded = restriction.excluded_of(query.number);
+  const Slots slots = {positions, log_prob};
+  Remainder rest(query);
+  rest.take(excluded);
+  if (rest.left() == 0) return {};
+  if (restriction.k > 0) return sample_best(query, excluded, rest, n, slots);
+  const Total total = rest.total(), all = query.kernels.weigh_masses(query.log_masses, query.view.k, nullptr, nullptr);
+  RestrictedDraws drawn;
+  drawn.left = rest.left();
+  drawn.error = magnify(query.error, std::exp(log_of(total) - log_of(all)) * restriction.top_p);
+  drawn.log_partition = query.log_partition(total);
+  if (restriction.top_p < 1) {
+    const Listed listed = nucleus(query, rest, restriction.top_p);
+    drawn.left = listed.size();
+    if (enough(restriction, n, drawn.left)) draw_listed(query, listed, n, positions, log_prob);
+  } else if (restriction.replace) {
+    draw_with_replacement(query, rest, n, slots);
+  } else if (n <= drawn.left) {
+    draw_in_sequence(query, rest, n, slots);
+  }
+  drawn.scored = rest.scored();
+  return drawn;
+}
+
+void log_prob_restricted(Query& query, const int64_t* positions, int64_t m, double* log_prob) {
+  const Restriction& restriction = *query.request.restriction;
+  const Positions excluded = restriction.excluded_of(query.number);
+  if (excluded.count == query.view.n) return;
+  if (restriction.k > 0) {
+    Listed listed = best_items(query, excluded, restriction.k).items;
+    cut(listed, restriction.top_p);
+    return listed_log_prob(listed, positions, m, log_prob);
+  }
+  Remainder rest(query);
+  rest.take(excluded);
+  if (restriction.top_p < 1) return listed_log_prob(nucleus(query, rest, restriction.top_p), positions, m, log_prob);
+  const Total total = weigh_clusters(query, rest.log_masses());
+  locate_items(query, positions, m);
+  for (PendingDraw& next : query.workspace.pending) next.log_share = log_share(rest.log_masses()[next.cluster], total);
+  located_log_prob(query, positions, log_prob,
+                   [&](int64_t cluster) { return rest.left(cluster) == 0 ? nullptr : rest.dots(cluster); });
+}
+
+double log_partition_restricted(const Query& query) {
+  Remainder rest(query);
+  rest.take(query.request.excluded_of(query.number));
+  return query.log_partition(rest.total());
+}
+
+}  // namespace softindex

@@ -1,0 +1,27 @@
+// Draws from a part of a law: without some items, without those already drawn, or from its most probable ones only.
+#pragma once
+
+#include "index/query.h"
+
+namespace softindex {
+
+// What came of one query.
+struct RestrictedDraws {
+  int64_t left = 0;  // items that could be drawn; where these are too few for the call, nothing was
+  int64_t scored = 0;
+  double error = 0.0;
+  double log_partition = minus_infinity;  // of the items that are not excluded
+};
+
+// n draws under the request's restriction: positions and log_prob (n), each that of its step. Reads the query's log
+// masses and the error of its law.
+RestrictedDraws sample_restricted(Query& query, int64_t n, int64_t* positions, double* log_prob);
+
+// log_prob (m) of one draw of the items at positions (m); -infinity for those that cannot be drawn. Where only the best
+// items are drawn, the query needs its mean_dots and no log masses.
+void log_prob_restricted(Query& query, const int64_t* positions, int64_t m, double* log_prob);
+
+// log Z of the items that are not excluded.
+double log_partition_restricted(const Query& query);
+
+}  // namespace softindex

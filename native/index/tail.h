@@ -1,0 +1,34 @@
+// What a few sampled clusters say about the tail: the clusters that were not scanned.
+#pragma once
+
+#include <vector>
+
+#include "index/query.h"
+
+namespace softindex {
+
+// The result of scanning a stretch of one tail cluster.
+struct TailSample {
+  int64_t cluster;
+  double ratio;     // the cluster's mass, judged by the stretch, over its estimate
+  double noise;     // variance of the ratio, in units of its square, because only a stretch was scanned
+  double misfit;    // variance of the true ratio among clusters like this one, in units of its square
+  double variance;  // of the logits
+  double log_sum;   // the cluster's own, if the stretch is all of it, or -infinity
+};
+
+// How many items of a tail cluster to scan; share: of the tail in all mass.
+int64_t stretch_length(const Query& query, int64_t cluster, double share);
+
+// The sample from the first `count` items' dot products in the workspace, whose log sum is given.
+TailSample judge_stretch(const Query& query, int64_t cluster, int64_t count, double log_sum);
+
+// The estimated total variation from what is unknown of the tail: how its clusters differ from their estimates times
+// rho, and rho itself. share: of the tail in all mass.
+double tail_error(const std::vector<TailSample>& samples, double rho, double share);
+
+// The chance that one item of the tail outweighs everything that is known, which no sample would have met. known: log
+// of the sum over the clusters that were scanned.
+double risk_of_extremes(Query& query, const std::vector<TailSample>& samples, double known);
+
+}  // namespace softindex

@@ -1,0 +1,219 @@
+// Fills a view from named arrays, one line per array, and checks everything the kernels rely on.
+#include "index/view.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <stdexcept>
+#include <string>
+
+namespace softindex {
+namespace {
+
+void expect(bool holds, const std::string& what) {
+  if (!holds) throw std::invalid_argument(what);
+}
+
+std::string text_of(const std::vector<int64_t>& shape) {
+  std::string text = "(";
+  for (int64_t length : shape) text += std::to_string(length) + ",";
+  return text + ")";
+}
+
+// Hands out the arrays by name, each with the type and shape that it must have.
+class Reader {
+ public:
+  explicit Reader(const Arrays& arrays) : arrays_(arrays) {}
+
+  bool has(const std::string& name) const { return arrays_.count(name) > 0; }
+
+  const Array& at(const std::string& name, size_t axes) {
+    const auto place = arrays_.find(name);
+    expect(place != arrays_.end(), name + " is missing");
+    expect(place->second.shape.size() == axes, name + " has shape " + text_of(place->second.shape));
+    used_.insert(name);
+    return place->second;
+  }
+
+  template <class T>
+  const T* required(const std::string& name, const std::vector<int64_t>& shape) {
+    const Array& array = at(name, shape.size());
+    expect(array.element == element_of<T>, name + " has the wrong type");
+    expect(array.shape == shape, name + " has shape " + text_of(array.shape) + ", expected " + text_of(shape));
+    return static_cast<const T*>(array.data);
+  }
+
+  template <class T>
+  const T* optional(const std::string& name, const std::vector<int64_t>& shape) {
+    return has(name) ? required<T>(name, shape) : nullptr;
+  }
+
+  void expect_all_used() const {
+    for (const auto& entry : arrays_) expect(used_.count(entry.first) > 0, entry.first + " does not belong here");
+  }
+
+ private:
+  const Arrays& arrays_;
+  std::set<std::string> used_;
+};
+
+// Forms of this many rows, under names with this prefix. Their type and axes say which kind they are.
+Dispersion read_dispersion(Reader& read, const std::string& prefix, int64_t rows, int64_t d) {
+  Dispersion result;
+  if (!read.has(prefix + "forms")) return result;
+  if (read.has(prefix + "spread")) {
+    const Array& forms = read.at(prefix + "forms", 3);
+    result.kind = Forms::rank;
+    result.rank = forms.shape[1];
+    expect(result.rank >= 1, prefix + "forms have rank zero");
+    result.low = read.required<int8_t>(prefix + "forms", {rows, result.rank, d});
+    result.scales = read.required<float>(prefix + "scales", {rows, result.rank});
+    result.spread = read.required<float>(prefix + "spread", {rows});
+  } else {
+    result.kind = Forms::full;
+    result.full = read.required<int16_t>(prefix + "forms", {rows, d * (d + 1) / 2});
+    result.scales = read.required<float>(prefix + "scales", {rows, 1});
+  }
+  return result;
+}
+
+// log of the sum of exp, relative to the largest.
+double log_sum(const double* values, int64_t count) {
+  double peak = minus_infinity, total = 0;
+  for (int64_t i = 0; i < count; ++i) peak = std::max(peak, values[i]);
+  for (int64_t i = 0; i < count; ++i) total += std::exp(values[i] - peak);
+  return peak + std::log(total);
+}
+
+void check_offsets(View& view) {
+  expect(view.offsets[0] == 0 && view.offsets[view.k] == view.n, "offsets do not cover the vectors");
+  for (int64_t c = 0; c < view.k; ++c) {
+    expect(view.offsets[c] <= view.offsets[c + 1], "offsets decrease");
+    view.any_empty = view.any_empty || view.size(c) == 0;
+    // From zero to n and never down: no difference can overflow.
+    view.largest_cluster = std::max(view.largest_cluster, view.size(c));
+  }
+}
+
+// A law that ignores sizes gives every cluster the average size, so that its log Z is on the same scale as the others'.
+void add_even_sizes(View& view) {
+  LogSizes& sizes = view.sizes;
+  double total = minus_infinity;
+  int64_t filled = 0;
+  for (int64_t c = 0; c < view.k; ++c) {
+    const double size = sizes.stored[c];
+    if (!std::isfinite(size)) continue;
+    const double top = std::max(total, size);
+    total = total == size ? size + std::log(2.0) : top + std::log1p(std::exp(-std::fabs(total - size)));
+    ++filled;
+  }
+  const double average = total - std::log((double)filled);
+  for (int64_t c = 0; c < view.k; ++c) sizes.even.push_back(std::isfinite(sizes.stored[c]) ? average : minus_infinity);
+  sizes.log_weight = log_sum(sizes.stored, view.k) - std::log((double)view.n);
+  sizes.even_log_weight = log_sum(sizes.even.data(), view.k) - std::log((double)view.n);
+}
+
+void add_outliers(View& view, Reader& read) {
+  if (!read.has("outlier_positions")) return;
+  view.outliers = read.at("outlier_positions", 1).shape[0];
+  view.outlier_positions = read.required<int64_t>("outlier_positions", {view.outliers});
+  view.outlier_vectors = read.required<float>("outlier_vectors", {view.outliers, view.d});
+  view.farthest = read.required<float>("outlier_farthest", {1})[0];
+  for (int64_t i = 0; i < view.outliers; ++i) {
+    const int64_t least = i == 0 ? 0 : view.outlier_positions[i - 1] + 1;
+    expect(view.outlier_positions[i] >= least && view.outlier_positions[i] < view.n,
+           "outlier_positions are not increasing positions of items");
+  }
+}
+
+void add_codes(View& view, Reader& read) {
+  if (!read.has("code_values")) return;
+  view.codes = read.required<int8_t>("code_values", {view.n, view.d});
+  view.code_scales = read.required<float>("code_scales", {view.n});
+  view.code_errors = read.required<float>("code_errors", {view.k});
+  view.code_lengths = read.required<float>("code_lengths", {view.k});
+}
+
+// The splits (k - 1) of a tree. Its children (k - 1, 2) must list nodes and clusters depth first, each exactly once: a
+// walk might never end otherwise.
+std::vector<int64_t> tree_splits(const int64_t* children, int64_t k) {
+  std::vector<int64_t> splits(k - 1), waiting;  // waiting: nodes whose left side is being visited
+  int64_t nodes = 0, clusters = 0, next = k > 1 ? 0 : -1;
+  while (clusters < k) {
+    if (next >= 0) {
+      if (next != nodes || nodes >= k - 1) throw std::invalid_argument("the nodes of the tree are out of order");
+      waiting.push_back(nodes++);
+      next = children[2 * next];
+      continue;
+    }
+    if (-1 - next != clusters)
+      throw std::invalid_argument("the leaves of the tree are not the clusters in their order");
+    ++clusters;
+    if (waiting.empty()) break;
+    const int64_t node = waiting.back();
+    waiting.pop_back();
+    splits[node] = clusters;
+    next = children[2 * node + 1];
+  }
+  if (clusters != k || nodes != k - 1 || !waiting.empty())
+    throw std::invalid_argument("the tree does not cover the clusters");
+  return splits;
+}
+
+void add_tree(View& view, Reader& read) {
+  if (!read.has("tree_children")) return;
+  Tree& tree = view.tree;
+  const int64_t nodes = 2 * (view.k - 1);
+  tree.inner = view.k - 1;
+  tree.children = read.required<int64_t>("tree_children", {tree.inner, 2});
+  tree.means = read.required<float>("tree_means", {nodes, view.d});
+  tree.sizes.stored = read.required<double>("tree_log_sizes", {nodes});
+  tree.dispersion = read_dispersion(read, "tree_", nodes, view.d);
+  expect(tree.dispersion.kind == view.dispersion.kind && tree.dispersion.rank == view.dispersion.rank,
+         "the tree keeps another dispersion than the clusters");
+  for (int64_t node = 0; node < nodes; ++node)
+    tree.sizes.even.push_back(std::isfinite(tree.sizes.stored[node]) ? 0.0 : minus_infinity);
+  tree.splits = tree_splits(tree.children, view.k);
+}
+
+}  // namespace
+
+View make_view(const Arrays& arrays) {
+  Reader read(arrays);
+  View view;
+  view.n = read.at("vectors", 2).shape[0];
+  view.d = read.at("vectors", 2).shape[1];
+  view.k = read.at("means", 2).shape[0];
+  expect(view.n >= 1 && view.d >= 1 && view.k >= 1, "an index holds at least one item and one cluster");
+  view.vectors = read.required<float>("vectors", {view.n, view.d});
+  view.offsets = read.required<int64_t>("offsets", {view.k + 1});
+  view.means = read.required<float>("means", {view.k, view.d});
+  view.sizes.stored = read.required<double>("log_sizes", {view.k});
+  view.radii = read.required<float>("radii", {view.k});
+  view.norm_min = read.required<float>("norm_min", {view.k});
+  view.norm_max = read.required<float>("norm_max", {view.k});
+  view.min_cosine = read.optional<float>("min_cosine", {view.k});
+  view.reach = read.optional<float>("reach", {view.k});
+  view.bias = read.optional<float>("log_bias", {view.n});
+  view.bias_max = view.bias == nullptr ? nullptr : read.required<float>("bias_max", {view.k});
+  view.dispersion = read_dispersion(read, "", view.k, view.d);
+  view.excess = view.dispersion.kind == Forms::none ? nullptr : read.required<float>("excess", {view.k});
+  check_offsets(view);
+  add_outliers(view, read);
+  add_codes(view, read);
+  add_tree(view, read);
+  read.expect_all_used();
+  add_even_sizes(view);
+  view.longest = *std::max_element(view.norm_max, view.norm_max + view.k);
+  for (int64_t c = 0; c < view.k; ++c) {
+    view.log_counts.push_back(std::log((double)std::max<int64_t>(view.size(c), 1)));
+    view.half_squares.push_back(squared_norm(view.means + c * view.d, view.d) / 2);
+  }
+  return view;
+}
+
+int64_t View::cluster_of(int64_t position) const {
+  return std::upper_bound(offsets, offsets + k + 1, position) - offsets - 1;
+}
+
+}  // namespace softindex

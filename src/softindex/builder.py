@@ -1,0 +1,149 @@
+"""Builds an index: wires the stages, one line per stage, and computes nothing itself."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softindex.arguments import check_count, check_flag, check_per_item, check_seed, check_threads, check_vectors
+from softindex.codes import encode
+from softindex.contents import Contents
+from softindex.fields import flatten
+from softindex.ids import id_map
+from softindex.index import Index
+from softindex.moments import choose_dispersion, measure, measure_tree
+from softindex.outliers import list_outliers
+from softindex.partition import grow, inverse_order, order_by_cluster, partition, shuffle_clusters
+from softindex.progress import reporting
+from softindex.records import Floats, Ids, Report
+from softindex.vectors import read, rearrange
+
+__all__ = ["build"]
+
+
+class _Plan(NamedTuple):
+    """The checked options of a build."""
+
+    clusters: int | None
+    dispersion: str | int
+    tree: bool
+    codes: bool
+    seed: int
+    threads: int
+
+
+def build(
+    vectors: Any,
+    *,
+    ids: Any = None,
+    bias: Any = None,
+    log_bias: Any = None,
+    clusters: int | None = None,
+    dispersion: str | int = "auto",
+    tree: bool = False,
+    codes: bool = False,
+    seed: int = 0,
+    threads: int | None = None,
+    progress: bool = False,
+) -> Index:
+    """Build an index.  The vectors are copied, cluster by cluster, as float32.
+
+    The logit of item i is `(q.x_i + bias_i) / temperature + log_bias_i`.
+
+    Args:
+        vectors: Items, (n, d): float32 or float16 array, memmap, torch tensor, or path to a file (`.npy .npz
+            .safetensors .parquet .fvecs .bvecs .hdf5 .txt`).  Of several arrays in a file the only two-dimensional one
+            is taken, or the one named vectors, embeddings, weight or train, or the one you name: "file.npz::name".
+        ids: Integers or strings, one per row.  None: those in an array or column "ids" of the file (Parquet also
+            "id"), the words of a text file, or else row numbers.
+        bias: (n,) part of the score, divided by the temperature: the bias of an output layer.  It is stored as one
+            more dimension.
+        log_bias: (n,) log prior, not divided: an item of log bias log 2 counts as two items.
+        clusters: Number of clusters; `round(sqrt(n))` when None.
+        dispersion: What is kept of the spread inside clusters: "none", "full" (covariances), a rank r, or "auto"
+            (rank 8, or full covariances where these are smaller).
+        tree: Cut the items in two by 2-means, and the parts again, until no cluster holds more than 1024 items (or
+            there are `clusters` of them), and keep the tree for the hierarchical methods.  All other methods work too.
+        codes: Also keep every item in eight bits per number, a quarter of the memory of the vectors, with a bound on
+            the loss.  Certified draws use them.
+        seed: On one machine the same input, seed and options give the same index.
+        threads: Number of threads; all CPUs when None.
+        progress: Show progress bars on a terminal.
+
+    Returns:
+        The index.
+
+    Raises:
+        InputError: An argument does not fit, or a vector is not finite or too long.
+    """
+    source = read(vectors, ids=ids)
+    n, d = source.vectors.shape
+    item_bias = check_per_item(bias, n, name="bias")
+    width = d + (item_bias is not None)
+    plan = _Plan(
+        None if clusters is None else check_count(clusters, "clusters"),
+        choose_dispersion(dispersion, width),
+        check_flag(tree, "tree"),
+        check_flag(codes, "codes"),
+        check_seed(seed),
+        check_threads(threads),
+    )
+    prior = check_per_item(log_bias, n, name="log_bias")
+    check_vectors(source.vectors)
+    items = source.vectors if item_bias is None else _append(source.vectors, item_bias)
+    with reporting(progress) as report:
+        contents = _build(items, source.ids, prior, plan, report)
+    asked = dispersion if isinstance(dispersion, str) else plan.dispersion
+    added = {"dim": d, "bias": item_bias is not None, "dispersion_asked": asked}
+    return Index(Contents(contents.arrays, contents.ids, {**contents.parameters, **added}))
+
+
+def _append(vectors: NDArray[Any], bias: Floats) -> Floats:
+    """Vectors (n, d) with the bias as one more column, (n, d + 1) float32."""
+    joined = np.empty((len(vectors), vectors.shape[1] + 1), np.float32)
+    joined[:, :-1] = vectors
+    joined[:, -1] = bias
+    return joined
+
+
+def _build(
+    items: NDArray[Any], ids: Ids | None, log_bias: Floats | None, plan: _Plan, report: Report | None
+) -> Contents:
+    """The stages, in order."""
+    every = {"threads": plan.threads, "report": report}
+    branches = None
+    if plan.tree:
+        parts, branches = grow(items, plan.clusters, seed=plan.seed, **every)
+    else:
+        parts = partition(items, plan.clusters or max(1, round(len(items) ** 0.5)), seed=plan.seed, **every)
+    order, offsets = order_by_cluster(parts)
+    shuffle_clusters(order, offsets, seed=plan.seed)
+    positions = inverse_order(order)
+    placed = rearrange(items, positions, report=report)
+    prior = None if log_bias is None else log_bias[order]
+    moments = measure(placed, offsets, log_bias=prior, dispersion=plan.dispersion, **every)
+    arrays = {"vectors": placed, "offsets": offsets, **flatten(moments)}
+    arrays |= flatten(list_outliers(placed, offsets, moments.means, threads=plan.threads), "outlier_")
+    if prior is not None:
+        arrays["log_bias"] = prior
+    if plan.codes:
+        arrays |= flatten(encode(placed, offsets, moments.means, **every), "code_")
+    if branches is not None:
+        nodes = measure_tree(placed, branches, log_bias=prior, dispersion=plan.dispersion, **every)
+        arrays |= flatten(nodes, "tree_")
+    names = id_map(ids, order, positions)
+    parameters = {
+        "softindex": version("softindex"),
+        "seed": plan.seed,
+        "items": len(items),
+        "clusters": parts.clusters,
+        "ids": names.kind,
+        "dispersion": moments.dispersion.kind,
+        "rank": moments.dispersion.rank,
+        "codes": plan.codes,
+        "tree": plan.tree,
+    }
+    return Contents(arrays, names, parameters)
