@@ -3,12 +3,12 @@
 from functools import partial
 
 import numpy as np
+from softindex.evaluate.tables import Table
 
 from benchmarks.data import glove
 from softindex import AdaptiveSoftmax
 from softindex.adaptive.rows import Rows
 from softindex.adaptive.screen import encode
-from softindex.evaluate.tables import Table
 from softindex.evaluate.timing import take_turns
 from softindex.kernels.reference import unpack_nibbles
 

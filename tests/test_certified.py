@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import softindex
+from inside import look_inside, put_together
 from softindex.codes import encode
-from softindex.contents import Contents
 from softindex.errors import InputError, MethodError
 from softindex.ids import id_map
 from softindex.index import Index
@@ -28,7 +28,7 @@ def made(vectors, sizes, bias=None, dispersion="none", codes=False):
     bias = None if bias is None else np.asarray(bias, np.float32)
     moments = measure(vectors, offsets, log_bias=bias, dispersion=form, threads=1)
     coded = encode(vectors, offsets, moments.means, threads=1) if codes else None
-    return Index(Contents(vectors, offsets, id_map(None, rows, rows), bias, moments, {}, coded, None))
+    return Index(put_together(vectors, offsets, id_map(None, rows, rows), bias, moments, coded))
 
 
 def bounds(index, query, temperature):
@@ -41,7 +41,7 @@ def bounds(index, query, temperature):
 
 def true_logits(index, query, temperature, pivot=0.0):
     """(n,) in extended precision, relative to pivot / temperature."""
-    contents = index._contents
+    contents = look_inside(index)
     logits = (contents.vectors.astype(np.longdouble) @ query.astype(np.longdouble) - pivot) / np.longdouble(temperature)
     return logits if contents.log_bias is None else logits + contents.log_bias
 
@@ -52,10 +52,10 @@ def log_sum(logits):
 
 
 def check_bounds(index, query, temperature):
-    """Bounds hold of every cluster's mass, as a scan finds it and as it is; returns the widest distance of two bounds."""
+    """Every cluster's mass lies within its bounds, scanned or true; returns the widest distance of two bounds."""
     query = np.ascontiguousarray(query, np.float32)
     lower, upper, scanned, pivot = bounds(index, query, temperature)
-    logits, offsets = true_logits(index, query, temperature, pivot), index._contents.offsets
+    logits, offsets = true_logits(index, query, temperature, pivot), look_inside(index).offsets
     for cluster in range(index.clusters):
         if offsets[cluster] == offsets[cluster + 1]:
             assert lower[cluster] == upper[cluster] == -np.inf
@@ -306,7 +306,7 @@ def near_ties(codes):
 def test_draws_fit_the_softmax_where_codes_are_coarse(error):
     # Codes off by this much over the temperature: proposals are rejected item by item, or floats serve instead.
     index, query = near_ties(True), np.eye(24, dtype=np.float32)[0]
-    temperature = float(np.median(index._contents.codes.errors)) / error
+    temperature = float(np.median(look_inside(index).codes.errors)) / error
     drawn = check_law(index, query, temperature, 1, 15_000)
     check_law(index, query, temperature, 50, 300)
     plain = check_law(near_ties(False), query, temperature, 1, 15_000)
@@ -406,7 +406,7 @@ def large():
 def test_bounds_with_confidence_hold_as_often_as_they_say(confidence):
     index, queries = large()
     temperature = 2.0
-    logits = index._contents.vectors.astype(np.float64) @ queries.T.astype(np.float64) / temperature
+    logits = look_inside(index).vectors.astype(np.float64) @ queries.T.astype(np.float64) / temperature
     true = np.log(np.exp(logits - logits.max(axis=0)).sum(axis=0)) + logits.max(axis=0)
     value, low, high, scored = bracket(index, queries, temperature, 1e-3, confidence, seed=5)
     assert (low <= value).all()
@@ -487,7 +487,7 @@ def test_draws_and_bounds_do_not_depend_on_the_batch_or_on_threads(codes, tmp_pa
 @pytest.mark.parametrize("name", sorted(path.stem for path in SAVED.glob("*.json")))
 def test_an_index_without_cosines_is_certified_too(name):
     index = softindex.load(SAVED / name)
-    assert index._contents.moments.min_cosine is None
+    assert look_inside(index).moments.min_cosine is None
     queries = normal(6, index.dim, seed=6).astype(np.float32)
     for temperature in (0.01, 0.1, 1.0, 100.0):
         for query in queries:

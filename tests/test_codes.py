@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 import softindex
 import softindex.codes as module
+from inside import look_inside
 from softindex.codes import encode
-from softindex.contents import CODES
+from softindex.fields import flatten
 from softindex.kernels import _native, reference
 from softindex.laws import LAWS
 from softindex.moments import measure
@@ -54,7 +55,7 @@ class Coded:
             "vectors": self.vectors,
             "offsets": self.offsets,
             **{name: getattr(moments, name) for name in names},
-            **{name: getattr(codes, field) for name, field in CODES.items()},
+            **flatten(codes, "code_"),
         }
 
     def members(self, cluster):
@@ -252,7 +253,7 @@ def test_codes_are_saved_and_loaded(tmp_path, mmap):
     index.save(tmp_path / "index")
     loaded = softindex.load(tmp_path / "index", mmap=mmap)
     assert loaded.parameters["codes"] is True
-    assert same(index._contents.codes, loaded._contents.codes)
+    assert same(look_inside(index).codes, look_inside(loaded).codes)
     loaded.save(tmp_path / "again")
     for path in (tmp_path / "index").iterdir():
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()

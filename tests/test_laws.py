@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import softindex
+from inside import look_inside
 from softindex.kernels import reference
 from softindex.laws import FLAT_METHODS, LAWS
 from softindex.testing import LawContract, catalogues, kl_divergence, queries, temperatures
@@ -96,7 +97,7 @@ class TestTopK(LawContract):
 
 def reference_law(index, query, temperature, method):
     """Log-probability of every item in cluster order, from the definition."""
-    contents, law = index._contents, LAWS[method]
+    contents, law = look_inside(index), LAWS[method]
     true = reference.cluster_masses(contents.vectors, contents.offsets, query, temperature, contents.log_bias)
     masses = true
     if law.kind == "tree":
@@ -113,7 +114,7 @@ def reference_law(index, query, temperature, method):
 
 def depth_of(index):
     """The largest number of nodes on the way to a leaf, the leaf included."""
-    children = index._contents.tree.children
+    children = look_inside(index).tree.children
     depths = np.ones(len(children) + 1, np.int64)
     for node, pair in enumerate(children):
         for child in pair[pair >= 0]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import softindex
+from inside import look_inside
 from softindex.kernels import _native, reference, reference_probing
 from softindex.kernels.reference_probing import TAIL_SAMPLES, dispersion_term
 from softindex.laws import LAWS
@@ -64,7 +65,7 @@ def masses(index, queries, temperature, method="sd-2ls", probes=None, tolerance=
 
 def twin(index, query, temperature, method, probes, tolerance):
     """The same of one query, from the definition."""
-    contents, law = index._contents, LAWS[method]
+    contents, law = look_inside(index), LAWS[method]
     probing = reference_probing.Probing(
         contents.vectors,
         contents.offsets,
@@ -149,7 +150,7 @@ def test_the_law_is_its_twins(n, clusters, d, dispersion, biased, method):
 
 def test_no_probes_are_the_published_law_and_nothing_is_stated():
     index, queries = large_index("mixture")
-    contents = index._contents
+    contents = look_inside(index)
     found, scored, error = masses(index, queries["items"][:20], 0.2, probes=0)
     variances = [reference_probing.logit_variances(contents.moments, query, 0.2) for query in queries["items"][:20]]
     sizes = masses(index, queries["items"][:20], 0.2, "s-2ls", probes=0)[0]

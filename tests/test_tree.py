@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import softindex
+from inside import look_inside
 from softindex.kernels import Request
 from softindex.laws import FLAT_METHODS, LAWS, TREE_METHODS
 from softindex.partition import LEAF_ITEMS, grow
@@ -153,7 +154,7 @@ def test_progress_reaches_its_total():
 def test_a_node_is_measured_like_a_cluster_of_its_items():
     bias = np.random.default_rng(1).standard_normal(700).astype(np.float32)
     index = softindex.build(normal(700, 5), clusters=2, tree=True, log_bias=bias, dispersion="full")
-    moments, tree = index._contents.moments, index._contents.tree
+    moments, tree = look_inside(index).moments, look_inside(index).tree
     np.testing.assert_array_equal(tree.means, moments.means)
     np.testing.assert_array_equal(tree.log_sizes, moments.log_sizes)
     np.testing.assert_array_equal(tree.dispersion.forms, moments.dispersion.forms)
@@ -253,7 +254,7 @@ def test_only_the_nodes_on_the_paths_walked_are_evaluated():
     vectors = normal(400, 16)
     vectors[:200, 0] += 100
     index = softindex.build(vectors, clusters=16, tree=True)
-    tree, query = index._contents.tree, np.eye(16, dtype=np.float32)[0]
+    tree, query = look_inside(index).tree, np.eye(16, dtype=np.float32)[0]
     near = int(np.argmax(tree.means[:2, 0]))
     near_ids = np.flatnonzero(vectors[:, 0] > 50)
     law = {method: index.log_prob(query, near_ids, temperature=0.1, method=method) for method in TREE_METHODS}

@@ -113,7 +113,7 @@ def _build(
     items: NDArray[Any], ids: Ids | None, log_bias: Floats | None, plan: _Plan, report: Report | None
 ) -> Contents:
     """The stages, in order."""
-    every = {"threads": plan.threads, "report": report}
+    every: dict[str, Any] = {"threads": plan.threads, "report": report}
     branches = None
     if plan.tree:
         parts, branches = grow(items, plan.clusters, seed=plan.seed, **every)
@@ -125,7 +125,7 @@ def _build(
     placed = rearrange(items, positions, report=report)
     prior = None if log_bias is None else log_bias[order]
     moments = measure(placed, offsets, log_bias=prior, dispersion=plan.dispersion, **every)
-    arrays = {"vectors": placed, "offsets": offsets, **flatten(moments)}
+    arrays: dict[str, NDArray[Any]] = {"vectors": placed, "offsets": offsets, **flatten(moments)}
     arrays |= flatten(list_outliers(placed, offsets, moments.means, threads=plan.threads), "outlier_")
     if prior is not None:
         arrays["log_bias"] = prior

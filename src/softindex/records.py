@@ -204,9 +204,9 @@ class Draws:
 
     ids: Ids
     """(b, n) ids of the sampled items."""
-    log_prob: Doubles | None
+    log_prob: Doubles
     """(b, n) natural log of the probability that this draw returned this id; without replacement, that of its step.
-    None where computing it would mean scoring every item (exact draws from a `MixtureIndex`)."""
+    NaN where computing it would mean scoring every item (exact draws from a `MixtureIndex`)."""
     error: Doubles | float
     """(b,) estimated total variation between the distribution used and the exact softmax of the items that may be
     drawn: 0 for exact methods, NaN where a method states none, and for "top-k" the probability it leaves out."""
@@ -220,9 +220,9 @@ class Draws:
     """log Z of the items that may be drawn, (b,), with bounds where the method has them; None where a method has no
     estimate of log Z."""
     low: Doubles | None = None
-    """(b, n) proven lower bound on `log_prob` ("certified" only)."""
+    """(b, n) proven lower bound on `log_prob` ("certified", and exact draws of `AdaptiveSoftmax`)."""
     high: Doubles | None = None
-    """(b, n) proven upper bound on `log_prob` ("certified" only)."""
+    """(b, n) proven upper bound on `log_prob`, likewise."""
     scores: Doubles | None = None
     """(b, n) learned similarities of the sampled items (`MixtureIndex` only)."""
 

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+
+import softindex
+from benchmarks import paper, published
 from benchmarks.paper_measure import run_bench
 from benchmarks.paper_tables import kl_table, latency_table
 from benchmarks.peers import FaissTopK, GumbelMax, NumpyExact, NumpyTuned, NumpyTwoLevel, covariances, torch_draw
 from benchmarks.published import PAPER_KL, PAPER_LATENCY, PAPER_NAMES
 from benchmarks.tables import Table, place
-
-import softindex
-from benchmarks import paper, published
 from softindex.testing import chi_square_score
 
 TEMPERATURE = 0.5

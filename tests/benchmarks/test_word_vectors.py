@@ -7,9 +7,9 @@ import tarfile
 
 import numpy as np
 import pytest
-from benchmarks.data import glove, open_glove, open_set
 
 from benchmarks import word_vectors
+from benchmarks.data import glove, open_glove, open_set
 from softindex.errors import InputError, MissingDependencyError, SaveError
 
 WORDS = ["the", "naïve", "日本", "of\u2028all"]

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from vector_files import VECTORS, safetensors_bytes
 
 from softindex.errors import InputError, SoftindexError
-from softindex.readers.tables import Request
 from softindex.readers.safetensors import read_safetensors
+from softindex.readers.tables import Request
 from softindex.vectors import read
 
 

@@ -224,7 +224,7 @@ class MixtureIndex:
         Returns:
             Ids and scores (b, n), without the first axis for a single query.  `error` is a proven upper bound on the
             total variation to the softmax of all items that are not excluded (below 1e-9 it is reported as 0).
-            `log_prob` and `log_partition` are None for "exact", which does not score all items.  For "candidates",
+            `log_prob` is NaN and `log_partition` None for "exact", which does not score all items.  For "candidates",
             `log_prob` is that of the candidates' softmax; `log_partition` has log Z of the candidates as its value,
             and its bounds hold for log Z of all items that are not excluded.
 
@@ -349,7 +349,7 @@ def _draws(snapshot: Snapshot, drawn: DrawnPositions, single: bool, method: str,
         log_z = Estimate(*(np.asarray(values)[0] for values in (log_z.value, log_z.low, log_z.high)))
     return Draws(
         snapshot.ids.at(drawn.positions)[first],
-        None if drawn.log_prob is None else drawn.log_prob[first],
+        drawn.log_prob[first],
         drawn.error[first],
         drawn.scored[first],
         method,

@@ -43,8 +43,8 @@ class DrawnPositions(NamedTuple):
     """(b,) upper bound on the total variation."""
     scored: Integers
     """(b,) number of items whose score was computed."""
-    log_prob: Doubles | None = None
-    """(b, n); None where it is not known."""
+    log_prob: Doubles
+    """(b, n); NaN where it is not known."""
     log_partition: Estimate | None = None
     """(b,); None where it is not known."""
 

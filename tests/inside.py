@@ -1,0 +1,43 @@
+"""The stage records of an index again, from the arrays it holds, for tests that compare with float64 twins."""
+
+from dataclasses import fields
+from types import SimpleNamespace
+
+from softindex.contents import Contents
+from softindex.fields import flatten
+from softindex.records import Codes, Dispersion, Moments, Outliers, Tree
+
+
+def _record(kind, arrays, prefix="", **given):
+    names = [field.name for field in fields(kind) if field.name not in given]
+    return kind(**{name: arrays.get(prefix + name) for name in names}, **given)
+
+
+def _dispersion(arrays, parameters, prefix=""):
+    return _record(Dispersion, arrays, prefix, kind=parameters["dispersion"], rank=parameters["rank"])
+
+
+def look_inside(index):
+    """vectors, offsets, log_bias, moments, codes, outliers, tree and parameters of an index."""
+    arrays, parameters = index._contents.arrays, index.parameters
+    return SimpleNamespace(
+        vectors=arrays["vectors"],
+        offsets=arrays["offsets"],
+        log_bias=arrays.get("log_bias"),
+        moments=_record(Moments, arrays, dispersion=_dispersion(arrays, parameters)),
+        codes=_record(Codes, arrays, "code_") if parameters["codes"] else None,
+        outliers=_record(Outliers, arrays, "outlier_") if "outlier_positions" in arrays else None,
+        tree=_record(Tree, arrays, "tree_", dispersion=_dispersion(arrays, parameters, "tree_"))
+        if parameters["tree"]
+        else None,
+    )
+
+
+def put_together(vectors, offsets, ids, log_bias, moments, codes=None):
+    """Contents with a partition of the test's own choice."""
+    arrays = {"vectors": vectors, "offsets": offsets, **flatten(moments)}
+    arrays |= {} if log_bias is None else {"log_bias": log_bias}
+    arrays |= {} if codes is None else flatten(codes, "code_")
+    parameters = {"dim": vectors.shape[1], "bias": False, "codes": codes is not None, "tree": False}
+    parameters |= {"dispersion": moments.dispersion.kind, "rank": moments.dispersion.rank, "ids": ids.kind}
+    return Contents(arrays, ids, {**parameters, "items": len(vectors), "clusters": len(offsets) - 1})
