@@ -52,7 +52,7 @@ def log_sum(logits):
 
 
 def check_bounds(index, query, temperature):
-    """Bounds hold of every cluster's mass, as a scan finds it and as it is; returns the widest distance of two bounds."""
+    """Bounds hold for every cluster's mass, as scanned and as it is; returns the widest distance of two bounds."""
     query = np.ascontiguousarray(query, np.float32)
     lower, upper, scanned, pivot = bounds(index, query, temperature)
     logits, offsets = true_logits(index, query, temperature, pivot), index._contents.offsets

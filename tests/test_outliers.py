@@ -51,7 +51,7 @@ def test_the_number_of_threads_changes_nothing():
 
 
 def test_an_outlier_that_carries_the_mass_is_found_in_its_cluster():
-    """One item of length five among thousands of length one, in a cluster of another direction: no moment tells of it."""
+    """One item of length five among thousands of length one, in a cluster of another direction: no moment shows it."""
     rng = np.random.default_rng(1)
     vectors = rng.standard_normal((20_000, 32))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -90,36 +90,35 @@ using Ints2 = Out<int64_t, 2>;
 using Doubles1 = Out<double, 1>;
 using Doubles2 = Out<double, 2>;
 
-LogPartition log_partition_rows(const Doubles2& values) {
-  const int64_t b = values.shape(1);
-  return {values.data(), values.data() + b, values.data() + 2 * b};
-}
+// Of values (3, b).
+LogPartition log_partition_rows(double* values, int64_t b) { return {values, values + b, values + 2 * b}; }
 
 struct BoundDraws {
   Ints2 positions;
   Doubles2 log_prob;
-  Doubles1 error;
   Ints1 scored;
-  Doubles2 log_partition;
+  Doubles2 statistics;  // (4, b), as making few arrays is quicker: error, log Z, its lower and its upper bound
   std::optional<Doubles2> low, high;
   std::optional<Ints1> left;
 
   DrawResults results() const {
-    return {(int64_t)positions.shape(1),
-            positions.data(),
-            log_prob.data(),
-            pointer(low),
-            pointer(high),
-            error.data(),
-            scored.data(),
-            log_partition_rows(log_partition),
-            pointer(left)};
+    const int64_t b = positions.shape(0);
+    DrawResults results;
+    results.n = positions.shape(1);
+    results.positions = positions.data();
+    results.log_prob = log_prob.data();
+    results.low = pointer(low);
+    results.high = pointer(high);
+    results.scored = scored.data();
+    results.error = statistics.data();
+    results.log_partition = log_partition_rows(statistics.data() + b, b);
+    results.left = pointer(left);
+    return results;
   }
   bool fit(int64_t b) const {
     const int64_t n = positions.shape(1);
-    return fits(positions, b, n) && fits(log_prob, b, n) && fits(error, b) && fits(scored, b) &&
-           fits(log_partition, 3, b) && (!low || fits(*low, b, n)) && (!high || fits(*high, b, n)) &&
-           (!left || fits(*left, b));
+    return fits(positions, b, n) && fits(log_prob, b, n) && fits(scored, b) && fits(statistics, 4, b) &&
+           (!low || fits(*low, b, n)) && (!high || fits(*high, b, n)) && (!left || fits(*left, b));
   }
 };
 
@@ -171,7 +170,7 @@ class BoundEngine {
     expect(request.law.kind != Kind::tree, "a tree has no log Z");
     expect(request.confidence == 1 || request.law.kind == Kind::certified, "this law has no bounds");
     nb::gil_scoped_release release;
-    engine_.log_partition(request, {log_partition_rows(values), scored.data()});
+    engine_.log_partition(request, {log_partition_rows(values.data(), request.b), scored.data()});
   }
 
   void top_k(const BoundRequest& bound, const BoundBest& best) {
@@ -252,14 +251,12 @@ void bind_records(nb::module_& m) {
   nb::class_<BoundDraws>(m, "DrawResults")
       .def(
           "__init__",
-          [](BoundDraws* draws, Ints2 positions, Doubles2 log_prob, Doubles1 error, Ints1 scored,
-             Doubles2 log_partition, std::optional<Doubles2> low, std::optional<Doubles2> high,
-             std::optional<Ints1> left) {
-            new (draws) BoundDraws{positions, log_prob, error, scored, log_partition, low, high, left};
+          [](BoundDraws* draws, Ints2 positions, Doubles2 log_prob, Ints1 scored, Doubles2 statistics,
+             std::optional<Doubles2> low, std::optional<Doubles2> high, std::optional<Ints1> left) {
+            new (draws) BoundDraws{positions, log_prob, scored, statistics, low, high, left};
           },
-          "positions"_a.noconvert(), "log_prob"_a.noconvert(), "error"_a.noconvert(), "scored"_a.noconvert(),
-          "log_partition"_a.noconvert(), "low"_a.none() = nb::none(), "high"_a.none() = nb::none(),
-          "left"_a.none() = nb::none());
+          "positions"_a.noconvert(), "log_prob"_a.noconvert(), "scored"_a.noconvert(), "statistics"_a.noconvert(),
+          "low"_a.none() = nb::none(), "high"_a.none() = nb::none(), "left"_a.none() = nb::none());
   nb::class_<BoundBest>(m, "BestResults")
       .def(
           "__init__",

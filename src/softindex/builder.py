@@ -44,8 +44,8 @@ def build(
         clusters: `round(sqrt(n))` when None.
         dispersion: What is kept of the spread inside clusters for sd-2ls: "none", "full" (covariances), a rank r, or
             "auto".
-        tree: Cut the items in two by 2-means, and the parts again, until no cluster holds more than 1024 items (or there
-            are `clusters` of them), and keep the tree for the hierarchical methods.  All other methods work too.
+        tree: Cut the items in two by 2-means, and the parts again, until no cluster holds more than 1024 items (or
+            there are `clusters` of them), and keep the tree for the hierarchical methods.  All others work too.
         codes: Also keep every item in eight bits a number, a quarter of the memory of the vectors, with a bound on the
             loss.
         seed: On one machine the same input, seed and settings give the same index.

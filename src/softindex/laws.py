@@ -58,8 +58,8 @@ LAWS: dict[str, Law] = {
 }
 """log mass = q.mean / t + log size + q' S q / (2 t^2), where `size` and `dispersion` say whether the last two terms are
 used.  A law without sizes gives every cluster the average size.  The kind says where the mass comes from: "estimated"
-from these terms; "exhaustive" from a scan of every item; "certified" from a scan of the clusters that bounds leave open;
-"tree" from a walk down the tree, with a softmax of these terms of the two children at each node."""
+from these terms; "exhaustive" from a scan of every item; "certified" from a scan of the clusters that bounds leave
+open; "tree" from a walk down the tree, with a softmax of these terms of the two children at each node."""
 TREE_METHODS = tuple(name for name, law in LAWS.items() if law.kind == "tree")
 FLAT_METHODS = tuple(name for name in LAWS if name not in TREE_METHODS)
 """The methods that every index serves (if it keeps the dispersion they need)."""

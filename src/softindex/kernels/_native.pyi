@@ -51,17 +51,16 @@ class Request:
 class DrawResults:
     """Arrays to write draws to.
 
-    positions, log_prob, low, high (b, n); error, scored, left (b,); log_partition (3, b): value, low and high.
-    low and high are for certified draws, left for restricted ones.
+    positions, log_prob, low, high (b, n); scored, left (b,); statistics (4, b): error, log Z, its lower and its upper
+    bound.  low and high are for certified draws, left for restricted ones.
     """
 
     def __init__(
         self,
         positions: NDArray[np.int64],
         log_prob: NDArray[np.float64],
-        error: NDArray[np.float64],
         scored: NDArray[np.int64],
-        log_partition: NDArray[np.float64],
+        statistics: NDArray[np.float64],
         low: NDArray[np.float64] | None = None,
         high: NDArray[np.float64] | None = None,
         left: NDArray[np.int64] | None = None,
