@@ -63,25 +63,29 @@ struct BoundRestriction {
 struct BoundRequest {
   In<float, 2> queries;
   nb::object kept;
-  const BoundRestriction* restriction;
+  const BoundRestriction* restriction = nullptr;
   Request request;
 
-  BoundRequest(In<float, 2> queries, const Law& law, double temperature, int64_t probes, double tolerance, double width,
-               double confidence, nb::object restriction_or_none, uint64_t seed, int64_t threads)
-      : queries(queries), kept(restriction_or_none), restriction(nullptr) {
+  BoundRequest(In<float, 2> queries, const Law& law, double temperature, int64_t probes, double tolerance,
+               nb::object restriction_or_none, uint64_t seed, int64_t threads)
+      : queries(queries), kept(restriction_or_none) {
     if (!kept.is_none()) restriction = nb::cast<const BoundRestriction*>(kept);
+    request.queries = queries.data();
+    request.b = (int64_t)queries.shape(0);
+    request.law = law;
+    request.temperature = temperature;
+    request.probes = probes;
+    request.tolerance = tolerance;
+    request.restriction = restriction ? &restriction->restriction : nullptr;
+    request.seed = seed;
+    request.threads = threads;
+  }
+
+  // For log Z between bounds.
+  void bound(double width, double confidence) {
     expect(confidence > 0 && confidence <= 1, "the confidence is no probability");
-    request = {queries.data(),
-               (int64_t)queries.shape(0),
-               law,
-               temperature,
-               probes,
-               tolerance,
-               width,
-               confidence,
-               restriction ? &restriction->restriction : nullptr,
-               seed,
-               threads};
+    request.width = width;
+    request.confidence = confidence;
   }
 };
 
@@ -245,9 +249,10 @@ void bind_records(nb::module_& m) {
       .def(nb::init<In<int64_t, 1>, In<int64_t, 1>, bool, double, int64_t>(), "offsets"_a, "excluded"_a,
            "replace"_a = true, "top_p"_a = 1.0, "k"_a = 0);
   nb::class_<BoundRequest>(m, "Request")
-      .def(nb::init<In<float, 2>, const Law&, double, int64_t, double, double, double, nb::object, uint64_t, int64_t>(),
-           "queries"_a, "law"_a, "temperature"_a, "probes"_a = 0, "tolerance"_a = 0.0, "width"_a = 0.0,
-           "confidence"_a = 1.0, "restriction"_a = nb::none(), "seed"_a = 0, "threads"_a = 1);
+      .def(nb::init<In<float, 2>, const Law&, double, int64_t, double, nb::object, uint64_t, int64_t>(), "queries"_a,
+           "law"_a, "temperature"_a, "probes"_a = 0, "tolerance"_a = 0.0, "restriction"_a = nb::none(), "seed"_a = 0,
+           "threads"_a = 1)
+      .def("bound", &BoundRequest::bound, "width"_a, "confidence"_a);
   nb::class_<BoundDraws>(m, "DrawResults")
       .def(
           "__init__",

@@ -69,14 +69,11 @@ def build(
         positions = inverse_order(order)
         placed = rearrange(source.vectors, positions, report=report)
         placed_bias = None if bias is None else bias[order]
-        moments = measure(placed, offsets, log_bias=placed_bias, dispersion=form, threads=workers, report=report)
+        settings: Any = {"log_bias": placed_bias, "dispersion": form, "threads": workers, "report": report}
+        moments = measure(placed, offsets, **settings)
+        nodes = None if branches is None else measure_tree(placed, branches, **settings)
         far = list_outliers(placed, offsets, moments.means, threads=workers)
         coded = encode(placed, offsets, moments.means, threads=workers, report=report) if with_codes else None
-        nodes = None
-        if branches is not None:
-            nodes = measure_tree(
-                placed, branches, log_bias=placed_bias, dispersion=form, threads=workers, report=report
-            )
     wanted = dispersion if isinstance(dispersion, str) else form
     parameters = {"softindex": version("softindex"), "seed": key, "dispersion_asked": wanted}
     names = id_map(source.ids, order, positions)

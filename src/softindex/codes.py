@@ -1,4 +1,4 @@
-"""Items as 8-bit residuals about the mean of their cluster, and how much of them the eight bits lose."""
+"""Items as 8-bit residuals about the mean of their cluster, with bounds on the loss."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from softindex.records import Codes, Doubles, Floats, Integers, Report
 __all__ = ["encode"]
 
 BLOCK_VALUES = 1 << 18
-"""Values encoded at a time: two megabytes in float64, near enough to a core to be gone over ten times."""
+"""Values encoded at a time: two megabytes in float64, which stays in a core's cache for the ten passes over it."""
 LARGEST = 127
 
 
@@ -28,8 +28,8 @@ def encode(
 ) -> Codes:
     """Encode every item.  vectors (n, d) float32 in cluster order; cluster c is rows offsets[c] .. offsets[c + 1].
 
-    means (k, d) float32: the stored means, about which the residuals are taken.  What is said of the clusters holds for
-    these rounded means and the rounded scales.
+    means (k, d) float32: the stored means, about which the residuals are taken.  The bounds hold for these rounded
+    means and the rounded scales.
     """
     n, d = vectors.shape
     codes, scales = np.empty((n, d), np.int8), np.empty(n, np.float32)
@@ -53,7 +53,7 @@ def encode(
 
 def _encode_block(residuals: Doubles) -> tuple[Doubles, Floats, Floats, Floats]:
     """Codes, scales, lost lengths and lengths of residuals (m, d), which are overwritten."""
-    # The residuals are rounded themselves, by so much at most, which no later step can see.
+    # The rounding error of the residuals themselves, which no later step can see.
     rounded = 2.0**-52 * _norms(residuals)
     peaks = np.maximum(residuals.max(axis=1), -residuals.min(axis=1))
     scales = (peaks / LARGEST).astype(np.float32)
@@ -73,7 +73,7 @@ def _norms(rows: Doubles) -> Doubles:
 
 
 def _up(values: Doubles) -> Floats:
-    """Rounded up, but for zero: nothing was rounded there."""
+    """Rounded up, except for zero, which is exact."""
     return np.where(values > 0.0, round_up(values), np.float32(0.0))
 
 

@@ -1,4 +1,4 @@
-"""What an index holds, and how it is laid out on disk."""
+"""The contents of an index, and their names on disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Contents:
     """(n,) or None."""
     moments: Moments
     parameters: Json
-    """How the index was built: seed, what was asked of dispersion, the version that built it."""
+    """How the index was built: seed, requested dispersion, the version that built it."""
     codes: Codes | None = None
     outliers: Outliers | None = None
     """None in indexes that did not list them."""
@@ -117,15 +117,14 @@ def _outlier_arrays(outliers: Outliers | None) -> dict[str, NDArray[Any] | None]
 
 
 def _stored_outliers(arrays: Mapping[str, NDArray[Any]], parameters: Json) -> Outliers | None:
-    """Those listed, if any are; that the positions are those of items is checked when the engine takes them."""
-    held = {name in arrays for name in OUTLIERS}
-    if held == {False}:
+    """The listed outliers, if any; the engine checks that their positions are those of items."""
+    if not any(name in arrays for name in OUTLIERS):
         return None
-    found = Outliers(**{field: arrays[name] for name, field in OUTLIERS.items()})
-    shape = (len(found.positions), parameters["dim"])
-    if found.positions.ndim != 1 or found.vectors.shape != shape or found.farthest.shape != (1,):
+    outliers = Outliers(**{field: arrays[name] for name, field in OUTLIERS.items()})
+    shape = (len(outliers.positions), parameters["dim"])
+    if outliers.positions.ndim != 1 or outliers.vectors.shape != shape or outliers.farthest.shape != (1,):
         raise _damaged("the listed outliers do not fit together")
-    return found
+    return outliers
 
 
 DTYPES = {
@@ -168,7 +167,7 @@ def _damaged(what: str) -> CorruptIndexError:
 
 
 def _check_arrays(arrays: Mapping[str, NDArray[Any]], parameters: Json) -> None:
-    """A manifest may be whole and still not describe an index: say so before anything reads past an array."""
+    """A manifest may be intact and still not describe an index: refuse it before anything reads past an array."""
     for name, dtype in DTYPES.items():
         if name in arrays and arrays[name].dtype != dtype:
             raise _damaged(f"{name} is {arrays[name].dtype} where {np.dtype(dtype)} belongs")
@@ -211,7 +210,7 @@ def _check_codes(arrays: Mapping[str, NDArray[Any]], parameters: Json) -> None:
 
 
 def _stored_tree(arrays: Mapping[str, NDArray[Any]], parameters: Json) -> Tree | None:
-    """The tree, if there is one; how it hangs together is checked when the engine takes it."""
+    """The tree, if there is one; the engine checks how it hangs together."""
     kept = parameters.get("tree", False)  # unknown to the first indexes of version 1
     if kept is False:
         return None
@@ -252,4 +251,4 @@ def from_stored(stored: Stored) -> Contents:
         codes = Codes(**{field: arrays[name] for name, field in CODES.items()}) if parameters.get("codes") else None
         return Contents(arrays["vectors"], arrays["offsets"], ids, bias, moments, dict(parameters), codes, far, tree)
     except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(f"this is not a whole index ({error})") from error
+        raise _damaged(f"this is not a complete index ({error})") from error

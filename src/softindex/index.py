@@ -1,4 +1,4 @@
-"""The index: checks the arguments of a call, asks the engine, and computes nothing itself."""
+"""The index: checks the arguments of a call, passes them to the engine, and computes nothing itself."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Index:
         law, clusters, error = self._law(method, probes, tolerance)
         part = self._restrict(len(batch), count, method, replace, exclude, unknown, top_p, k)
         law, native = (law, None) if part is None else (_scanned(method, law), part.native)
-        request = Request(batch, law, t, clusters, error, 0.0, 1.0, native, key, check_threads(threads))
+        request = Request(batch, law, t, clusters, error, native, key, check_threads(threads))
         return draw(self._engine, self._contents.ids, request, (len(batch), count, single), method, part, seed=key)
 
     def log_prob(
@@ -172,7 +172,7 @@ class Index:
         rows = spread_positions(positions, len(batch), single)
         native = None if part is None else part.native
         law, workers = _scanned(method, law), check_threads(threads)
-        request = Request(batch, law, t, clusters, error, 0.0, 1.0, native, 0, workers)
+        request = Request(batch, law, t, clusters, error, native, 0, workers)
         result = log_probabilities(self._engine, request, rows)
         return result.reshape(positions.shape) if single else result
 
@@ -213,13 +213,11 @@ class Index:
         bounds = find_bounds(method, probes=probes, tolerance=tolerance, width=width, confidence=confidence)
         part = exclude_items(self._contents.ids, len(self), b, exclude, unknown)
         key, workers = check_seed(seed), check_threads(threads)
+        if bounds is not None:
+            law, clusters = (self._law(CERTIFIED, None, None)[0] if part is None else LAWS[EXACT]), 0
+        request = Request(batch, law, t, clusters, error, None if part is None else part.native, key, workers)
         if bounds is not None and part is None:
-            law, clusters = self._law(CERTIFIED, None, None)[0], 0
-        elif bounds is not None:
-            law, clusters, bounds = LAWS[EXACT], 0, (0.0, 1.0)
-        apart, sure = bounds or (0.0, 1.0)
-        native = None if part is None else part.native
-        request = Request(batch, law, t, clusters, error, apart, sure, native, key, workers)
+            request.bound(*bounds)
         bounded = bounds is not None or method in PROVEN_METHODS
         return estimate_log_partition(self._engine, request, (b, 1, single), bounded=bounded)
 
@@ -258,7 +256,7 @@ class Index:
         if part is not None:
             part.check_best(count)
         native, workers = None if part is None else part.native, check_threads(threads)
-        request = Request(batch, LAWS[EXACT], t, clusters, 0.0, 0.0, 1.0, native, 0, workers)
+        request = Request(batch, LAWS[EXACT], t, clusters, 0.0, native, 0, workers)
         return find_best(self._engine, self._contents.ids, request, (b, count, single))
 
     def audit(
@@ -326,7 +324,8 @@ class Index:
 
     def _law(self, method: Any, probes: Any, tolerance: Any) -> tuple[Law, int, float]:
         """The law of a method, the clusters to probe, and the tolerance, for the engine."""
-        # Every single query passes here: what was found valid before is valid.  (True is 1 to a dict, but no count.)
+        # Every single query passes here: arguments that were valid once are valid again.  (True is 1 to a dict, but is
+        # not a count.)
         usual = tolerance is None and type(method) is str and (probes is None or type(probes) is int)
         if usual and (known := self._laws.get((method, probes))) is not None:
             return known

@@ -1,4 +1,4 @@
-"""The items that lie farthest from the mean of their cluster: no moment tells of them, so they are listed."""
+"""The items that lie farthest from the mean of their cluster: the moments do not show them, so they are listed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNUSUAL = 1.5
 
 
 def list_outliers(vectors: Floats, offsets: Integers, means: Floats, *, threads: int) -> Outliers:
-    """List up to 8 sqrt(n) of the items (n, d), in cluster order, by their distance from the mean (k, d) of their cluster."""
+    """List up to 8 sqrt(n) of the items (n, d), in cluster order, that lie farthest from the mean (k, d) of their cluster."""
     n, d = vectors.shape
     count = min(round(LISTED * n**0.5), n // 8)
     squared, step = np.empty(n, np.float32), max(1, BLOCK_VALUES // d)
@@ -40,10 +40,10 @@ def list_outliers(vectors: Floats, offsets: Integers, means: Floats, *, threads:
     with ThreadPoolExecutor(max_workers=threads) as pool:
         list(pool.map(fill, range(0, n, step)))
     order = np.argpartition(squared, n - count)[n - count :] if count else np.empty(0, np.int64)
-    # Where all are about as far, the farthest are not special, and looking at them would be time lost.
+    # Where all are about as far, the farthest are not special, and scanning them would waste time.
     order = order[squared[order] > UNUSUAL**2 * squared.mean(dtype=np.float64)]
     positions = np.sort(order).astype(np.int64)
     rest: NDArray[np.float32] = np.delete(squared, positions)
-    # Float32 lost at most a few parts in a million of a sum of squares.
+    # Float32 loses at most a few millionths of a sum of squares.
     farthest = round_up(float(rest.max(initial=0.0)) ** 0.5 * (1 + 1e-4))
     return Outliers(positions, np.ascontiguousarray(vectors[positions]), np.array([farthest], np.float32))

@@ -1,4 +1,4 @@
-"""What an audit compares: a method with its number of probes, and the name it goes by."""
+"""The methods that an audit compares, each with its number of probes and its name in tables."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Contestant:
 
     @property
     def spec(self) -> str:
-        """The name as it is asked for: sd-2ls, or sd-2ls:16."""
+        """The name as a caller writes it: sd-2ls, or sd-2ls:16."""
         return self.method if self.probes is None else f"{self.method}:{self.probes}"
 
     @property
@@ -60,7 +60,7 @@ class Contestant:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What `sample` and `log_prob` are to be told."""
+        """Options for `sample` and `log_prob`."""
         return {"method": self.method, "probes": self.probes, "tolerance": self.tolerance}
 
 
@@ -69,11 +69,11 @@ PROBES = (0, 4, 16, 64)
 
 
 def choose(index: Index, methods: Any) -> list[Contestant]:
-    """The contestants asked for, or all that the index serves; MethodError for one that it does not."""
+    """The requested contestants, or all that the index serves; MethodError for one that it does not."""
     if methods is None:
         return _all(index)
-    asked = list(methods) if isinstance(methods, Iterable) and not isinstance(methods, str) else [methods]
-    chosen = [_parse(name) for name in asked]
+    names = list(methods) if isinstance(methods, Iterable) and not isinstance(methods, str) else [methods]
+    chosen = [_parse(name) for name in names]
     if not chosen:
         raise MethodError("there are no methods to audit; name at least one, or pass None for all.")
     for contestant in chosen:
@@ -83,15 +83,15 @@ def choose(index: Index, methods: Any) -> list[Contestant]:
 
 def _all(index: Index) -> list[Contestant]:
     facts = index.parameters
-    dispersed, grown = facts["dispersion"] != "none", facts["tree"]
-    found = [Contestant("exact"), Contestant(CERTIFIED), Contestant(TOP_K), Contestant("2ls", 0)]
+    dispersed = facts["dispersion"] != "none"
+    served = [Contestant("exact"), Contestant(CERTIFIED), Contestant(TOP_K), Contestant("2ls", 0)]
     for method in ("s-2ls", "sd-2ls") if dispersed else ("s-2ls",):
-        found += [Contestant(method, probes) for probes in PROBES if probes <= index.clusters]
-        found.append(Contestant(method))
-    if grown:
-        found += [Contestant("hierarchical"), Contestant("s-hierarchical")]
-        found += [Contestant("sd-hierarchical")] if dispersed else []
-    return found
+        served += [Contestant(method, probes) for probes in PROBES if probes <= index.clusters]
+        served.append(Contestant(method))
+    if facts["tree"]:
+        served += [Contestant("hierarchical"), Contestant("s-hierarchical")]
+        served += [Contestant("sd-hierarchical")] if dispersed else []
+    return served
 
 
 def _parse(name: Any) -> Contestant:
@@ -102,10 +102,10 @@ def _parse(name: Any) -> Contestant:
         method, colon, probes = name.partition(":")
         if method in METHODS and not colon:
             return Contestant(method)
-        found = Contestant(method, int(probes)) if probes.isdecimal() and len(probes) < 20 else None
-        if found is not None and found.estimates:
-            return found
-        if method in METHODS and found is not None:
+        counted = Contestant(method, int(probes)) if probes.isdecimal() and len(probes) < 20 else None
+        if counted is not None and counted.estimates:
+            return counted
+        if method in METHODS and counted is not None:
             raise MethodError(f"{method} takes no probes in an audit; write {method} alone.")
     raise MethodError(
         f"there is no method {show(name)}; use one of {', '.join(METHODS)}, with a colon and a number of probes if "

@@ -41,12 +41,11 @@ class Request:
         temperature: float,
         probes: int = 0,
         tolerance: float = 0.0,
-        width: float = 0.0,
-        confidence: float = 1.0,
         restriction: Restriction | None = None,
         seed: int = 0,
         threads: int = 1,
     ) -> None: ...
+    def bound(self, width: float, confidence: float) -> None: ...
 
 class DrawResults:
     """Arrays to write draws to.
