@@ -352,7 +352,8 @@ def test_log_probabilities_are_between_their_bounds(codes, biased, temperature):
 def bracket(index, queries, temperature, width, confidence=1.0, seed=0):
     values, scored = np.empty((3, len(queries))), np.empty(len(queries), np.int64)
     law = index._law("certified", None, None)[0]
-    request = Request(queries, law, temperature, width=width, confidence=confidence, seed=seed)
+    request = Request(queries, law, temperature, seed=seed)
+    request.bound(width, confidence)
     index._engine.log_partition(request, values, scored)
     return *values, scored
 

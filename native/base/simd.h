@@ -52,7 +52,7 @@ SOFTINDEX_INLINE Lanes load(const float* from) {
   return result;
 }
 
-// One register of small integers, widened. Compilers find the instruction for this only when told its name.
+// One register of small integers, widened. Compilers use the instruction for this only by its name.
 SOFTINDEX_INLINE IntVector widen(const int16_t* from) {
 #if defined(__AVX512F__)
   return (IntVector)_mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i*)from));
@@ -86,8 +86,8 @@ SOFTINDEX_INLINE Lanes add(const Lanes& a, const Lanes& b) {
   return result;
 }
 
-// Asks for what lies 4 KiB after these bytes. The CPU's own prefetching starts anew at every page, and clusters are
-// only a few pages long: asking ahead makes a scan of codes a third faster. Addresses past the end do no harm.
+// Prefetches the memory 4 KiB after these bytes. The CPU's own prefetching starts anew at every page, and clusters are
+// only a few pages long: fetching ahead makes a scan of codes a third faster. Addresses past the end do no harm.
 SOFTINDEX_INLINE void fetch_ahead(const void* from, int64_t bytes) {
   for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch((const char*)from + byte + 4096, 0, 3);
 }

@@ -63,25 +63,29 @@ struct BoundRestriction {
 struct BoundRequest {
   In<float, 2> queries;
   nb::object kept;
-  const BoundRestriction* restriction;
+  const BoundRestriction* restriction = nullptr;
   Request request;
 
-  BoundRequest(In<float, 2> queries, const Law& law, double temperature, int64_t probes, double tolerance, double width,
-               double confidence, nb::object restriction_or_none, uint64_t seed, int64_t threads)
-      : queries(queries), kept(restriction_or_none), restriction(nullptr) {
+  BoundRequest(In<float, 2> queries, const Law& law, double temperature, int64_t probes, double tolerance,
+               nb::object restriction_or_none, uint64_t seed, int64_t threads)
+      : queries(queries), kept(restriction_or_none) {
     if (!kept.is_none()) restriction = nb::cast<const BoundRestriction*>(kept);
+    request.queries = queries.data();
+    request.b = (int64_t)queries.shape(0);
+    request.law = law;
+    request.temperature = temperature;
+    request.probes = probes;
+    request.tolerance = tolerance;
+    request.restriction = restriction ? &restriction->restriction : nullptr;
+    request.seed = seed;
+    request.threads = threads;
+  }
+
+  // For log Z between bounds.
+  void bound(double width, double confidence) {
     expect(confidence > 0 && confidence <= 1, "the confidence is no probability");
-    request = {queries.data(),
-               (int64_t)queries.shape(0),
-               law,
-               temperature,
-               probes,
-               tolerance,
-               width,
-               confidence,
-               restriction ? &restriction->restriction : nullptr,
-               seed,
-               threads};
+    request.width = width;
+    request.confidence = confidence;
   }
 };
 
@@ -90,36 +94,35 @@ using Ints2 = Out<int64_t, 2>;
 using Doubles1 = Out<double, 1>;
 using Doubles2 = Out<double, 2>;
 
-LogPartition log_partition_rows(const Doubles2& values) {
-  const int64_t b = values.shape(1);
-  return {values.data(), values.data() + b, values.data() + 2 * b};
-}
+// Of values (3, b).
+LogPartition log_partition_rows(double* values, int64_t b) { return {values, values + b, values + 2 * b}; }
 
 struct BoundDraws {
   Ints2 positions;
   Doubles2 log_prob;
-  Doubles1 error;
   Ints1 scored;
-  Doubles2 log_partition;
+  Doubles2 statistics;  // (4, b), as making few arrays is quicker: error, log Z, its lower and its upper bound
   std::optional<Doubles2> low, high;
   std::optional<Ints1> left;
 
   DrawResults results() const {
-    return {(int64_t)positions.shape(1),
-            positions.data(),
-            log_prob.data(),
-            pointer(low),
-            pointer(high),
-            error.data(),
-            scored.data(),
-            log_partition_rows(log_partition),
-            pointer(left)};
+    const int64_t b = positions.shape(0);
+    DrawResults results;
+    results.n = positions.shape(1);
+    results.positions = positions.data();
+    results.log_prob = log_prob.data();
+    results.low = pointer(low);
+    results.high = pointer(high);
+    results.scored = scored.data();
+    results.error = statistics.data();
+    results.log_partition = log_partition_rows(statistics.data() + b, b);
+    results.left = pointer(left);
+    return results;
   }
   bool fit(int64_t b) const {
     const int64_t n = positions.shape(1);
-    return fits(positions, b, n) && fits(log_prob, b, n) && fits(error, b) && fits(scored, b) &&
-           fits(log_partition, 3, b) && (!low || fits(*low, b, n)) && (!high || fits(*high, b, n)) &&
-           (!left || fits(*left, b));
+    return fits(positions, b, n) && fits(log_prob, b, n) && fits(scored, b) && fits(statistics, 4, b) &&
+           (!low || fits(*low, b, n)) && (!high || fits(*high, b, n)) && (!left || fits(*left, b));
   }
 };
 
@@ -142,7 +145,7 @@ struct BoundBest {
 // An engine with the arrays that its view points into.
 class BoundEngine {
  public:
-  BoundEngine(const nb::dict& arrays, const std::string& target)
+  BoundEngine(const nb::typed<nb::dict, nb::str, nb::any>& arrays, const std::string& target)
       : arrays_(arrays), engine_(kernels_named(target), make_view(arrays_.views())) {}
 
   void sample(const BoundRequest& bound, const BoundDraws& draws) {
@@ -171,7 +174,7 @@ class BoundEngine {
     expect(request.law.kind != Kind::tree, "a tree has no log Z");
     expect(request.confidence == 1 || request.law.kind == Kind::certified, "this law has no bounds");
     nb::gil_scoped_release release;
-    engine_.log_partition(request, {log_partition_rows(values), scored.data()});
+    engine_.log_partition(request, {log_partition_rows(values.data(), request.b), scored.data()});
   }
 
   void top_k(const BoundRequest& bound, const BoundBest& best) {
@@ -246,20 +249,19 @@ void bind_records(nb::module_& m) {
       .def(nb::init<In<int64_t, 1>, In<int64_t, 1>, bool, double, int64_t>(), "offsets"_a, "excluded"_a,
            "replace"_a = true, "top_p"_a = 1.0, "k"_a = 0);
   nb::class_<BoundRequest>(m, "Request")
-      .def(nb::init<In<float, 2>, const Law&, double, int64_t, double, double, double, nb::object, uint64_t, int64_t>(),
-           "queries"_a, "law"_a, "temperature"_a, "probes"_a = 0, "tolerance"_a = 0.0, "width"_a = 0.0,
-           "confidence"_a = 1.0, "restriction"_a = nb::none(), "seed"_a = 0, "threads"_a = 1);
+      .def(nb::init<In<float, 2>, const Law&, double, int64_t, double, nb::object, uint64_t, int64_t>(), "queries"_a,
+           "law"_a, "temperature"_a, "probes"_a = 0, "tolerance"_a = 0.0, "restriction"_a = nb::none(), "seed"_a = 0,
+           "threads"_a = 1)
+      .def("bound", &BoundRequest::bound, "width"_a, "confidence"_a);
   nb::class_<BoundDraws>(m, "DrawResults")
       .def(
           "__init__",
-          [](BoundDraws* draws, Ints2 positions, Doubles2 log_prob, Doubles1 error, Ints1 scored,
-             Doubles2 log_partition, std::optional<Doubles2> low, std::optional<Doubles2> high,
-             std::optional<Ints1> left) {
-            new (draws) BoundDraws{positions, log_prob, error, scored, log_partition, low, high, left};
+          [](BoundDraws* draws, Ints2 positions, Doubles2 log_prob, Ints1 scored, Doubles2 statistics,
+             std::optional<Doubles2> low, std::optional<Doubles2> high, std::optional<Ints1> left) {
+            new (draws) BoundDraws{positions, log_prob, scored, statistics, low, high, left};
           },
-          "positions"_a.noconvert(), "log_prob"_a.noconvert(), "error"_a.noconvert(), "scored"_a.noconvert(),
-          "log_partition"_a.noconvert(), "low"_a.none() = nb::none(), "high"_a.none() = nb::none(),
-          "left"_a.none() = nb::none());
+          "positions"_a.noconvert(), "log_prob"_a.noconvert(), "scored"_a.noconvert(), "statistics"_a.noconvert(),
+          "low"_a.none() = nb::none(), "high"_a.none() = nb::none(), "left"_a.none() = nb::none());
   nb::class_<BoundBest>(m, "BestResults")
       .def(
           "__init__",
@@ -277,7 +279,7 @@ void bind_index(nb::module_& m) {
   nb::set_leak_warnings(false);
   bind_records(m);
   nb::class_<BoundEngine>(m, "Engine")
-      .def(nb::init<const nb::dict&, const std::string&>(), "arrays"_a, "target"_a = "")
+      .def(nb::init<const nb::typed<nb::dict, nb::str, nb::any>&, const std::string&>(), "arrays"_a, "target"_a = "")
       .def("sample", &BoundEngine::sample, "request"_a, "results"_a)
       .def("log_prob", &BoundEngine::log_prob, "request"_a, "positions"_a, "log_prob"_a)
       .def("log_partition", &BoundEngine::log_partition, "request"_a, "values"_a, "scored"_a)

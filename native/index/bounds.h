@@ -23,7 +23,7 @@ void best_score_bounds(Query& query);
 // temperature; both -infinity where a cluster is empty. Reads what cluster_masses left.
 void log_mass_bounds(Query& query, double* lower, double* upper);
 
-// How far the log of a sum that a certified scan found may be from the true one, for items no longer than this.
+// How far the log of a sum from a certified scan may be from the true one, for items no longer than this.
 double scan_error(const Query& query, const QueryLength& length, double longest);
 
 // How far the log Z of an exhaustive scan may lie from the true one. Each logit is off by the rounding of its dot

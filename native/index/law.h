@@ -1,4 +1,4 @@
-// A law: how the mass of a cluster is found, and with it the probability distribution that is drawn from.
+// A law: how the mass of a cluster is computed, and with it the probability distribution that is drawn from.
 #pragma once
 
 namespace softindex {

@@ -13,8 +13,8 @@ namespace {
 
 // Sums of probabilities that should meet top_p may miss it by their rounding.
 constexpr double almost = 1.0 - 1e-12;
-// Below this share of their first sum the weights that are left are computed again: float32 would tell them apart badly
-// or not at all.
+// Below this share of their first sum the weights that are left are computed again: float32 would hardly
+// distinguish them.
 constexpr double too_small = 1e-3;
 
 struct Candidate {

@@ -28,7 +28,7 @@ struct Query : Context {
   float* mean_dots;    // (k) dot products with the means
   double* log_masses;  // (k) relative to pivot / temperature
   double* variances;   // (k) of the logits in each cluster, by the dispersion; null if the law has none
-  // The largest score of a mean. The digits that tell clusters apart would drown in a large common score.
+  // The largest score of a mean. The digits in which clusters differ would be lost in a large common score.
   double pivot = 0;
   double rounding_loss = 0;  // at least |q - rounded q|, where the query was rounded to integers
   double error = 0;          // estimated total variation to the softmax; NaN where nothing was scanned to judge it

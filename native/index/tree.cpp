@@ -50,7 +50,7 @@ double TreeWalk::difference_of_forms(int64_t node) {
 }
 
 // The log mass of the right child minus that of the left. Only this difference is ever formed: at low temperatures the
-// masses themselves are so large that the digits that tell them apart would be lost.
+// masses themselves are so large that the digits in which they differ would be lost.
 double TreeWalk::lead(int64_t node) {
   Workspace& workspace = query_.workspace;
   if (workspace.tree_stamps[node] == workspace.tree_stamp) return workspace.tree_leads[node];

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from softindex.errors import CorruptIndexError, InputError, SoftindexError
 from softindex.ids import IdMap
 from softindex.kernels import BestResults, DrawResults, Engine, Request
-from softindex.laws import PROVEN_METHODS, TREE_METHODS
+from softindex.laws import CERTIFIED, PROVEN_METHODS, TREE_METHODS
 from softindex.records import Doubles, Draws, Estimate, Integers, TopK
 from softindex.restrictions import Restriction
 
@@ -27,42 +27,38 @@ __all__ = [
 _THROWN = (MemoryError, RuntimeError, IndexError)
 
 
-class Shape(NamedTuple):
-    """Rows and columns of a result; `single` where one query without a row axis was given."""
-
-    b: int
-    m: int
-    single: bool
+Shape = tuple[int, int, bool]
+"""Rows b and columns of a result, and whether one query without a row axis was given."""
 
 
 def draw(
-    engine: Engine, ids: IdMap, request: Request, shape: Shape, *, method: str, seed: int, part: Restriction | None
+    engine: Engine, ids: IdMap, request: Request, shape: Shape, method: str, part: Restriction | None, *, seed: int
 ) -> Draws:
     """Return the draws of a request; part: what it is restricted to."""
     b, n, single = shape
-    positions, log_prob = _empty(b, n, np.int64), _empty(b, n, np.float64)
-    error, scored, log_z = np.empty(b), np.empty(b, np.int64), np.empty((3, b))
-    low: NDArray[Any] | None = None
-    high: NDArray[Any] | None = None
+    left = low = high = None
     try:
+        positions, log_prob = np.empty((b, n), np.int64), np.empty((b, n))
         if part is not None:
             left = np.empty(b, np.int64)
-            engine.sample(request, DrawResults(positions, log_prob, error, scored, log_z, None, None, left))
+        elif method == CERTIFIED:
+            low, high = np.empty((b, n)), np.empty((b, n))
+    except (MemoryError, ValueError) as thrown:
+        raise _too_many(b, n) from thrown
+    scored, statistics = np.empty(b, np.int64), np.empty((4, b))
+    try:
+        engine.sample(request, DrawResults(positions, log_prob, scored, statistics, low, high, left))
+        if part is not None and left is not None:
             part.check_nucleus(left, n)
-        elif method == "certified":
-            low, high = _empty(b, n, np.float64), _empty(b, n, np.float64)
-            engine.sample(request, DrawResults(positions, log_prob, error, scored, log_z, low, high))
-        else:
-            engine.sample(request, DrawResults(positions, log_prob, error, scored, log_z))
         names = ids.at(positions)
     except _THROWN as thrown:
         raise _explain(thrown, b, n) from thrown
-    log_partition = None if method in TREE_METHODS else _estimate(log_z, single, method in PROVEN_METHODS)
+    log_partition = None if method in TREE_METHODS else _estimate(statistics, 1, single, method in PROVEN_METHODS)
     if not single:
-        return Draws(names, log_prob, error, scored, method, seed, log_partition, low, high)
+        return Draws(names, log_prob, statistics[0], scored, method, seed, log_partition, low, high)
     if low is not None and high is not None:
         low, high = low[0], high[0]
-    return Draws(names[0], log_prob[0], error[0], scored[0], method, seed, log_partition, low, high)
+    return Draws(names[0], log_prob[0], statistics[0, 0], scored[0], method, seed, log_partition, low, high)
 
 
 def log_probabilities(engine: Engine, request: Request, positions: Integers) -> Doubles:
@@ -78,12 +74,13 @@ def log_probabilities(engine: Engine, request: Request, positions: Integers) -> 
 
 def estimate_log_partition(engine: Engine, request: Request, shape: Shape, *, bounded: bool) -> Estimate:
     """Return log Z of a request's queries, with bounds where the engine computes some."""
-    values = np.empty((3, shape.b))
+    b, _, single = shape
+    values = np.empty((3, b))
     try:
-        engine.log_partition(request, values, np.empty(shape.b, np.int64))
+        engine.log_partition(request, values, np.empty(b, np.int64))
     except _THROWN as thrown:
-        raise _explain(thrown, shape.b, 1) from thrown
-    return _estimate(values, shape.single, bounded)
+        raise _explain(thrown, b, 1) from thrown
+    return _estimate(values, 0, single, bounded)
 
 
 def find_best(engine: Engine, ids: IdMap, request: Request, shape: Shape) -> TopK:
@@ -111,25 +108,28 @@ def measure_masses(engine: Engine, request: Request, b: int, clusters: int) -> t
     return masses, error, scored
 
 
-def spread_positions(positions: Integers, shape: Shape) -> Integers:
+def spread_positions(positions: Integers, b: int, single: bool) -> Integers:
     """Return positions (b, m), C-contiguous, from what the caller gave for b queries."""
-    if shape.single and positions.ndim <= 1:
+    if single and positions.ndim <= 1:
         return np.ascontiguousarray(positions.reshape(1, -1))
     if positions.ndim == 1:
-        return np.ascontiguousarray(np.broadcast_to(positions, (shape.b, len(positions))))
-    if positions.ndim == 2 and len(positions) == shape.b:
+        return np.ascontiguousarray(np.broadcast_to(positions, (b, len(positions))))
+    if positions.ndim == 2 and len(positions) == b:
         return np.ascontiguousarray(positions)
     raise InputError(
-        f"ids have shape {positions.shape} for {shape.b} queries; expected (m,) for all of them, or ({shape.b}, m), "
+        f"ids have shape {positions.shape} for {b} queries; expected (m,) for all of them, or ({b}, m), "
         "one row per query."
     )
 
 
-def _estimate(values: Doubles, single: bool, bounded: bool) -> Estimate:
-    """The record of values (3, b): log Z, lower bound, upper bound."""
+def _estimate(values: Doubles, row: int, single: bool, bounded: bool) -> Estimate:
+    """The record of three rows of values: log Z, its lower bound, its upper bound."""
+    if not bounded:
+        return Estimate(values[row, 0] if single else values[row])
+    low, high = row + 1, row + 2
     if single:
-        return Estimate(values[0, 0], values[1, 0], values[2, 0]) if bounded else Estimate(values[0, 0])
-    return Estimate(values[0], values[1], values[2]) if bounded else Estimate(values[0])
+        return Estimate(values[row, 0], values[low, 0], values[high, 0])
+    return Estimate(values[row], values[low], values[high])
 
 
 def _empty(b: int, m: int, dtype: type[Any]) -> NDArray[Any]:

@@ -16,6 +16,10 @@ from softindex.records import Ids
 __all__ = ["IdMap", "IntegerIds", "RowIds", "StringIds", "id_map", "id_map_from_arrays"]
 
 
+LARGEST = 2**63 - 1
+"""The largest integer id there is."""
+
+
 def _as_array(ids: Any, dtype: type[object] | None = None) -> NDArray[Any]:
     if isinstance(ids, np.ma.MaskedArray):
         raise InputError("ids are a masked array, and a masked id is none; pass ids.compressed(), or a plain array.")
@@ -25,19 +29,18 @@ def _as_array(ids: Any, dtype: type[object] | None = None) -> NDArray[Any]:
         raise InputError(f"ids cannot be turned into an array ({error}); give every query as many.") from error
 
 
-def _as_integers(ids: Any, missing: int | None) -> tuple[NDArray[np.int64], NDArray[np.bool_] | bool]:
+def _as_integers(ids: Any, missing: int | None) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
     """Return the ids as int64, and which of them are too large for it: none, unless a position stands for misses."""
     array = _as_array(ids)
     if array.size == 0:
-        return array.astype(np.int64), False
+        return array.astype(np.int64), None
     if array.dtype.kind not in "iu":
         raise InputError(f"ids are {array.dtype}, but this index has integer ids; pass integers.")
-    largest = np.iinfo(np.int64).max
-    if array.dtype == np.uint64 and array.max() > largest:
+    if array.dtype == np.uint64 and array.max() > LARGEST:
         if missing is None:
             raise _unknown(int(array.max()))
-        return np.minimum(array, largest).astype(np.int64), array > largest
-    return array.astype(np.int64, copy=False), False
+        return np.minimum(array, LARGEST).astype(np.int64), array > LARGEST
+    return array.astype(np.int64, copy=False), None
 
 
 def _unknown(wanted: object) -> UnknownIdError:
@@ -59,7 +62,9 @@ class RowIds:
     def find(self, ids: Any, *, missing: int | None = None) -> NDArray[np.int64]:
         """Positions of these ids, same shape; `missing` for an unknown one, or UnknownIdError where that is None."""
         rows, too_large = _as_integers(ids, missing)
-        outside = too_large | (rows < 0) | (rows >= len(self.rows))
+        outside = (rows < 0) | (rows >= len(self.rows))
+        if too_large is not None:
+            outside |= too_large
         if not outside.any():
             return self.positions[rows].astype(np.int64, copy=False)
         if missing is None:
@@ -88,7 +93,9 @@ class IntegerIds:
         """Positions of these ids, same shape; `missing` for an unknown one, or UnknownIdError where that is None."""
         wanted, too_large = _as_integers(ids, missing)
         ranks = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        absent = too_large | (self.keys[ranks] != wanted)
+        absent = self.keys[ranks] != wanted
+        if too_large is not None:
+            absent |= too_large
         positions: NDArray[np.int64] = self.positions[ranks].astype(np.int64, copy=False)
         if not absent.any():
             return positions

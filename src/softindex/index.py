@@ -1,4 +1,4 @@
-"""The index: checks the arguments of a call, asks the engine, and computes nothing itself."""
+"""The index: checks the arguments of a call, passes them to the engine, and computes nothing itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 
 from softindex.arguments import check_count, check_queries, check_seed, check_temperature, check_threads
 from softindex.calls import (
-    Shape,
     draw,
     estimate_log_partition,
     find_best,
@@ -58,7 +57,7 @@ class Index:
         self._dim: int = contents.parameters["dim"]
         self._biased: bool = contents.parameters["bias"]
         self._engine = make_engine(contents)
-        self._laws: dict[str, Law] = {}
+        self._laws: dict[tuple[str, int | None], tuple[Law, int, float]] = {}
 
     def __len__(self) -> int:
         return len(self._contents.arrays["vectors"])
@@ -148,13 +147,12 @@ class Index:
             ("top-k", `top_p`); with bounds for "exact" and "certified", None for the tree methods.
         """
         batch, single = self._queries(queries)
-        shape, key = Shape(len(batch), check_count(n, "n"), single), check_seed(seed)
-        t = check_temperature(temperature)
+        count, t, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
         law, clusters, error = self._law(method, probes, tolerance)
-        part = self._restrict(shape, method, replace=replace, exclude=exclude, unknown=unknown, top_p=top_p, k=k)
+        part = self._restrict(len(batch), count, method, replace, exclude, unknown, top_p, k)
         law, native = (law, None) if part is None else (_scanned(method, law), part.native)
-        request = Request(batch, law, t, clusters, error, 0.0, 1.0, native, key, check_threads(threads))
-        return draw(self._engine, self._contents.ids, request, shape, method=method, seed=key, part=part)
+        request = Request(batch, law, t, clusters, error, native, key, check_threads(threads))
+        return draw(self._engine, self._contents.ids, request, (len(batch), count, single), method, part, seed=key)
 
     def log_prob(
         self,
@@ -184,14 +182,14 @@ class Index:
             (b, m) float64, or the shape of `ids` for one query; -inf for an id that cannot be drawn.
         """
         batch, single = self._queries(queries)
-        shape, t = Shape(len(batch), 1, single), check_temperature(temperature)
+        t = check_temperature(temperature)
         law, clusters, error = self._law(method, probes, tolerance)
-        part = self._restrict(shape, method, replace=True, exclude=exclude, unknown=unknown, top_p=top_p, k=k)
+        part = self._restrict(len(batch), 1, method, True, exclude, unknown, top_p, k)
         positions = self._contents.ids.find(ids)
-        rows = spread_positions(positions, shape)
+        rows = spread_positions(positions, len(batch), single)
         native = None if part is None else part.native
         law, workers = _scanned(method, law), check_threads(threads)
-        request = Request(batch, law, t, clusters, error, 0.0, 1.0, native, 0, workers)
+        request = Request(batch, law, t, clusters, error, native, 0, workers)
         result = log_probabilities(self._engine, request, rows)
         return result.reshape(positions.shape) if single else result
 
@@ -227,20 +225,18 @@ class Index:
             value, low and high, (b,) each; no bounds for methods that estimate.
         """
         batch, single = self._queries(queries)
-        shape, t = Shape(len(batch), 1, single), check_temperature(temperature)
+        b, t = len(batch), check_temperature(temperature)
         law, clusters, error = self._law(method, probes, tolerance)
         bounds = find_bounds(method, probes=probes, tolerance=tolerance, width=width, confidence=confidence)
-        part = exclude_items(self._contents.ids, len(self), shape.b, exclude, unknown)
+        part = exclude_items(self._contents.ids, len(self), b, exclude, unknown)
         key, workers = check_seed(seed), check_threads(threads)
+        if bounds is not None:
+            law, clusters = (self._law(CERTIFIED, None, None)[0] if part is None else LAWS[EXACT]), 0
+        request = Request(batch, law, t, clusters, error, None if part is None else part.native, key, workers)
         if bounds is not None and part is None:
-            law, clusters = self._law(CERTIFIED, None, None)[0], 0
-        elif bounds is not None:
-            law, clusters, bounds = LAWS[EXACT], 0, (0.0, 1.0)
-        apart, sure = bounds or (0.0, 1.0)
-        native = None if part is None else part.native
-        request = Request(batch, law, t, clusters, error, apart, sure, native, key, workers)
+            request.bound(*bounds)
         bounded = bounds is not None or method in PROVEN_METHODS
-        return estimate_log_partition(self._engine, request, shape, bounded=bounded)
+        return estimate_log_partition(self._engine, request, (b, 1, single), bounded=bounded)
 
     def top_k(
         self,
@@ -269,16 +265,16 @@ class Index:
             ids, scores and proven (b, k), gap and items_scored (b,).
         """
         batch, single = self._queries(queries)
-        shape, t = Shape(len(batch), check_count(k, "k"), single), check_temperature(temperature)
-        if shape.m > len(self):
-            raise InputError(f"k is {shape.m} but the index holds {len(self)} items; ask for at most that many.")
+        b, count, t = len(batch), check_count(k, "k"), check_temperature(temperature)
+        if count > len(self):
+            raise InputError(f"k is {count} but the index holds {len(self)} items; ask for at most that many.")
         clusters = ADAPTIVE if probes is None else check_count(probes, "probes")
-        part = exclude_items(self._contents.ids, len(self), shape.b, exclude, unknown)
+        part = exclude_items(self._contents.ids, len(self), b, exclude, unknown)
         if part is not None:
-            part.check_best(shape.m)
+            part.check_best(count)
         native, workers = None if part is None else part.native, check_threads(threads)
-        request = Request(batch, LAWS[EXACT], t, clusters, 0.0, 0.0, 1.0, native, 0, workers)
-        return find_best(self._engine, self._contents.ids, request, shape)
+        request = Request(batch, LAWS[EXACT], t, clusters, 0.0, native, 0, workers)
+        return find_best(self._engine, self._contents.ids, request, (b, count, single))
 
     def cluster_log_masses(
         self,
@@ -306,7 +302,7 @@ class Index:
         law, clusters, error = self._law(method, probes, tolerance)
         t, workers = check_temperature(temperature), check_threads(threads)
         return measure_masses(
-            self._engine, Request(batch, law, t, clusters, error, 0.0, 1.0, None, 0, workers), len(batch), self.clusters
+            self._engine, Request(batch, law, t, clusters, error, None, 0, workers), len(batch), self.clusters
         )
 
     def audit(
@@ -364,25 +360,32 @@ class Index:
         return (np.hstack([batch, np.ones((len(batch), 1), np.float32)]) if self._biased else batch), single
 
     def _restrict(
-        self, shape: Shape, method: str, *, replace: Any, exclude: Any, unknown: Any, top_p: Any, k: Any
+        self, b: int, n: int, method: str, replace: Any, exclude: Any, unknown: Any, top_p: Any, k: Any
     ) -> Restriction | None:
-        """What the queries of a call may draw; None, and no time lost, where that is the entire law."""
-        default = replace is True and exclude is None and top_p is None and k is None and unknown == "error"
-        if default and method != TOP_K:
+        """What b queries may draw n items from; None, and no time lost, where that is the entire law."""
+        plain = replace is True and exclude is None and top_p is None and k is None and unknown == "error"
+        if plain and method != TOP_K:
             return None
         options = {"replace": replace, "exclude": exclude, "unknown": unknown, "top_p": top_p, "k": k}
-        part = restrict(self._contents.ids, len(self), shape.b, method=method, **options)
-        part.check_possible(shape.m)
+        part = restrict(self._contents.ids, len(self), b, method=method, **options)
+        part.check_possible(n)
         # Certified draws of a part differ from those of the entire law: they are made the same way for all queries of a
         # call, even for those that exclude nothing.
         return None if part.empty and (method != CERTIFIED or exclude is None) else part
 
     def _law(self, method: Any, probes: Any, tolerance: Any) -> tuple[Law, int, float]:
-        law = self._laws.get(method) if isinstance(method, str) else None
-        if law is None:
-            parameters = self._contents.parameters
-            law = self._laws[method] = find_law(method, parameters["dispersion"], parameters["tree"])
-        return law, *check_probes(probes, tolerance, method, self.clusters)
+        """The law of a method, the clusters to probe, and the tolerance, for the engine."""
+        # Every single query passes here: arguments that were valid once are valid again.  (True is 1 to a dict, but is
+        # not a count.)
+        usual = tolerance is None and type(method) is str and (probes is None or type(probes) is int)
+        if usual and (known := self._laws.get((method, probes))) is not None:
+            return known
+        parameters = self._contents.parameters
+        law = find_law(method, parameters["dispersion"], parameters["tree"])
+        chosen = law, *check_probes(probes, tolerance, method, self.clusters)
+        if usual:
+            self._laws[method, probes] = chosen
+        return chosen
 
 
 def _scanned(method: str, law: Law) -> Law:

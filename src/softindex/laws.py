@@ -1,4 +1,4 @@
-"""The methods by name, and the law of each: how the mass of a cluster is found before one is drawn.
+"""The methods by name, and the law of each: how the mass of a cluster is computed before one is drawn.
 
 A law is a probability distribution over the items.  All of them draw exactly inside a cluster and differ in the mass
 they give it.
@@ -6,7 +6,7 @@ they give it.
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
@@ -64,11 +64,11 @@ TREE_METHODS = tuple(name for name, law in LAWS.items() if law.kind == "tree")
 FLAT_METHODS = tuple(name for name in LAWS if name not in TREE_METHODS)
 """The methods that every index serves (if it keeps the dispersion they need)."""
 
-EXACT = "exact"
-CERTIFIED = "certified"
+EXACT: Final = "exact"
+CERTIFIED: Final = "certified"
 PROVEN_METHODS = (EXACT, CERTIFIED)
 """The methods whose log Z has proven bounds."""
-TOP_K = "top-k"
+TOP_K: Final = "top-k"
 """The softmax of the k best items: a method of `sample` and `log_prob`, but no law over clusters."""
 CERTIFIED_BY_RADII = Law("certified", size=True)
 """Without dispersion the radius of a cluster bounds its spread too, only less well."""

@@ -2,7 +2,7 @@
 The compiled core; kernels/reference.py defines what each function computes.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy
 from numpy.typing import NDArray
@@ -141,208 +141,96 @@ BLOCK: int = 64
 LANES: int = 16
 
 class Law:
-    def __init__(
-        self,
-        offset: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)] | None,
-        dispersion: bool,
-        kind: str,
-    ) -> None: ...
+    def __init__(self, kind: str, *, size: bool = False, dispersion: bool = False) -> None: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def size(self) -> bool: ...
+    @property
+    def dispersion(self) -> bool: ...
 
 class Restriction:
     def __init__(
         self,
         offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         excluded: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        replace: bool,
-        top_p: float,
-        k: int,
-        probes: int,
+        replace: bool = True,
+        top_p: float = 1.0,
+        k: int = 0,
+    ) -> None: ...
+
+class Request:
+    def __init__(
+        self,
+        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        law: Law,
+        temperature: float,
+        probes: int = 0,
+        tolerance: float = 0.0,
+        restriction: object | None = None,
+        seed: int = 0,
+        threads: int = 1,
+    ) -> None: ...
+    def bound(self, width: float, confidence: float) -> None: ...
+
+class DrawResults:
+    def __init__(
+        self,
+        positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
+        log_prob: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        scored: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
+        statistics: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        low: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")] | None = None,
+        high: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")] | None = None,
+        left: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")] | None = None,
+    ) -> None: ...
+
+class BestResults:
+    def __init__(
+        self,
+        positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
+        scores: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+        proven: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order="C", device="cpu")],
+        gap: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+        scored: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
     ) -> None: ...
 
 class Engine:
-    def __init__(
+    def __init__(self, arrays: dict[str, Any], target: str = "") -> None: ...
+    def sample(self, request: Request, results: DrawResults) -> None: ...
+    def log_prob(
         self,
-        vectors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        means: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        radii: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        norm_max: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)] | None,
-        bias_max: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)]
-        | None,
-        full_forms: Annotated[NDArray[numpy.int16], dict(shape=(None, None), order="C", device="cpu", writable=False)]
-        | None,
-        rank_forms: Annotated[
-            NDArray[numpy.int8], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
-        ]
-        | None,
-        scales: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)]
-        | None,
-        spread: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)] | None,
-        target: str = "",
+        request: Request,
+        positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        log_prob: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
     ) -> None: ...
-    def attach_bounds(
+    def log_partition(
         self,
-        norm_min: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        min_cosine: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)]
-        | None,
-        reach: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)] | None,
-        excess: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)] | None,
+        request: Request,
+        values: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        scored: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
     ) -> None: ...
-    def attach_outliers(
+    def top_k(self, request: Request, results: BestResults) -> None: ...
+    def masses(
         self,
-        positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        vectors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        farthest: float,
-    ) -> None: ...
-    def attach_codes(
-        self,
-        codes: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        scales: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        errors: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        lengths: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        request: Request,
+        log_masses: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        error: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+        scored: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
     ) -> None: ...
     def coded_scores(
         self,
-        query: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        request: Request,
         cluster: int,
         scores: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
     ) -> float: ...
     def mass_bounds(
         self,
-        query: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        law: Law,
-        temperature: float,
+        request: Request,
         lower: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
         upper: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
         scanned: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
     ) -> float: ...
-    def attach_tree(
-        self,
-        children: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        means: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        full_forms: Annotated[NDArray[numpy.int16], dict(shape=(None, None), order="C", device="cpu", writable=False)]
-        | None,
-        rank_forms: Annotated[
-            NDArray[numpy.int8], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
-        ]
-        | None,
-        scales: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)]
-        | None,
-        spread: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)] | None,
-    ) -> None: ...
-    def sample(
-        self,
-        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        law: Law,
-        temperature: float,
-        probes: int,
-        tolerance: float,
-        seed: int,
-        threads: int,
-        positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
-        log_prob: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
-        scored: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
-        error: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
-    ) -> None: ...
-    def log_prob(
-        self,
-        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        law: Law,
-        temperature: float,
-        probes: int,
-        tolerance: float,
-        positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        threads: int,
-        log_prob: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
-    ) -> None: ...
-    def sample_restricted(
-        self,
-        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        law: Law,
-        temperature: float,
-        probes: int,
-        tolerance: float,
-        restriction: Restriction,
-        seed: int,
-        threads: int,
-        positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
-        log_prob: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
-        scored: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
-        error: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
-        left: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
-    ) -> None: ...
-    def log_prob_restricted(
-        self,
-        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        law: Law,
-        temperature: float,
-        probes: int,
-        tolerance: float,
-        restriction: Restriction,
-        positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        threads: int,
-        log_prob: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
-    ) -> None: ...
-    def log_partition(
-        self,
-        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        law: Law,
-        temperature: float,
-        probes: int,
-        tolerance: float,
-        threads: int,
-        values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
-    ) -> None: ...
-    def sample_certified(
-        self,
-        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        law: Law,
-        temperature: float,
-        seed: int,
-        threads: int,
-        positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
-        log_prob: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
-        low: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
-        high: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
-        scored: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
-    ) -> None: ...
-    def bracket_log_partition(
-        self,
-        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        law: Law,
-        temperature: float,
-        tolerance: float,
-        confidence: float,
-        seed: int,
-        threads: int,
-        values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
-        low: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
-        high: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
-        scored: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
-    ) -> None: ...
-    def masses(
-        self,
-        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        law: Law,
-        temperature: float,
-        probes: int,
-        tolerance: float,
-        threads: int,
-        log_masses: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
-        scored: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
-        error: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
-    ) -> None: ...
-    def top_k(
-        self,
-        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        temperature: float,
-        probes: int,
-        threads: int,
-        positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
-        scores: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
-        scored: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
-    ) -> None: ...
 
 def probing_constants() -> dict[str, float]: ...
 def screen(

@@ -132,7 +132,8 @@ def _rounding_error(score_error: Doubles) -> Doubles:
 
 
 def _empty(b: int, n: int) -> DrawnPositions:
-    return DrawnPositions(np.empty((b, n), np.int64), np.empty((b, n)), np.zeros(b), np.empty(b, np.int64))
+    unknown = np.full((b, n), np.nan)
+    return DrawnPositions(np.empty((b, n), np.int64), np.empty((b, n)), np.zeros(b), np.empty(b, np.int64), unknown)
 
 
 def _log_sum(values: Doubles) -> float:

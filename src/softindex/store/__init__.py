@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from softindex.records import FORMAT_VERSION
 from softindex.store.files import load, read_manifest, save, verify
-from softindex.store.format import EAGER_BYTES, FORMAT_VERSION, Blob, BlobCheck, Manifest, Verification
+from softindex.store.format import EAGER_BYTES, Blob, BlobCheck, Manifest, Verification
 
 __all__ = [
     "EAGER_BYTES",

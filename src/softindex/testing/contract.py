@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 import softindex
 from softindex.kernels.reference import conditional_law, sequential_law
+from softindex.laws import Method
 from softindex.records import Doubles, Floats
 from softindex.testing.statistics import chi_square_score
 from softindex.testing.strategies import Catalogue, catalogues, queries, temperatures
@@ -40,7 +41,7 @@ def _rounding(vectors: Floats, query: Floats, temperature: float) -> float:
 class LawContract:
     """Inherit, set `method` (and `options`, `build_options`), and every promise becomes a test of that law."""
 
-    method: ClassVar[str]
+    method: ClassVar[Method]
     options: ClassVar[dict[str, Any]] = {}
     """Further keywords of sample and log_prob."""
     build_options: ClassVar[dict[str, Any]] = {}
@@ -250,6 +251,7 @@ class LawContract:
             index.save(Path(folder) / "saved")
             for mmap in (True, False):
                 loaded = softindex.load(Path(folder) / "saved", mmap=mmap)
+                assert isinstance(loaded, softindex.Index)
                 before, after = self.draw(index, asked, 5, seed=2), self.draw(loaded, asked, 5, seed=2)
                 np.testing.assert_array_equal(before.ids, after.ids)
                 np.testing.assert_array_equal(before.log_prob, after.log_prob)
