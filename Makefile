@@ -37,7 +37,7 @@ docs: .venv/docs
 install: .venv/all
 
 bench: .venv/all
-	$(BIN)/softindex bench --markdown docs/benchmarks.md
+	$(BIN)/python -m benchmarks paper --markdown docs/benchmarks.md
 	$(BIN)/python -m benchmarks
 
 clean:

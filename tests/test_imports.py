@@ -26,7 +26,7 @@ def test_without_torch_the_error_has_the_pip_line():
         "try: softindex.train\n"
         "except softindex.MissingDependencyError as error: print(error)"
     )
-    assert 'pip install "softindex[train]"' in printed
+    assert 'pip install ".[train]"' in printed
     run(block + "from softindex import *")
 
 

@@ -362,7 +362,10 @@ print(found.ids.tolist())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     ids = build(model, np.arange(200)).top_k(queries_of(model), 5).ids.tolist()
-    assert done.stdout.splitlines() == ["MixtureOfLogits needs torch; pip install 'softindex[mol]'.", str(ids)]
+    assert done.stdout.splitlines() == [
+        'MixtureOfLogits needs torch; run pip install ".[mol]" in a checkout of softindex.',
+        str(ids),
+    ]
 
 
 def test_a_dot_product_without_a_query_side_takes_plain_vectors():

@@ -65,5 +65,5 @@ class TestPaths:
 @pytest.mark.parametrize(("suffix", "package"), [(".parquet", "pyarrow"), (".hdf5", "h5py"), (".h5", "h5py")])
 def test_a_missing_library_is_named_with_the_way_to_install_it(suffix, package, put, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingDependencyError, match=rf'needs {package}; .*pip install "softindex\[data\]"'):
+    with pytest.raises(MissingDependencyError, match=rf'needs {package}; .*pip install "\.\[data\]"'):
         read(put(f"v{suffix}", b"anything"))

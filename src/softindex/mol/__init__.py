@@ -53,4 +53,6 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise MissingDependencyError(f"{name} needs torch; pip install 'softindex[mol]'.") from error
+        raise MissingDependencyError(
+            f'{name} needs torch; run pip install ".[mol]" in a checkout of softindex.'
+        ) from error

@@ -80,5 +80,5 @@ def need(package: str, path: str) -> Any:
         return importlib.import_module(package)
     except ImportError as error:
         raise MissingDependencyError(
-            f'reading {path} needs {package}; install it with pip install "softindex[data]".'
+            f'reading {path} needs {package}; run pip install ".[data]" in a checkout of softindex.'
         ) from error

@@ -6,7 +6,7 @@ except ImportError as error:
     from softindex.errors import MissingDependencyError
 
     raise MissingDependencyError(
-        'softindex.train needs torch; install it with pip install "softindex[train]".'
+        'softindex.train needs torch; run pip install ".[train]" in a checkout of softindex.'
     ) from error
 
 from softindex.train.baselines import LSHSampler, SphereSampler
