@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "bindings/arrays.h"
+#include "bindings/named_arrays.h"
 #include "mixture/scorer.h"
 
 using namespace nanobind::literals;
@@ -24,12 +25,8 @@ constexpr const char* bad_queries = "the queries do not fit the items";
 
 class BoundMixture {
  public:
-  BoundMixture(In<float, 3> items, MaybeIn<float, 2> gates, In<float, 2> averages, int64_t query_parts,
-               MaybeIn<float, 2> first, MaybeIn<float, 1> first_bias, MaybeIn<float, 2> second,
-               MaybeIn<float, 1> second_bias, const std::string& target)
-      : items_(items), gates_(gates), averages_(averages),
-        scorer_(kernels_named(target), make_shape(items, query_parts), view_items(items, gates, averages, query_parts),
-                view_gate(first, first_bias, second, second_bias, query_parts * (int64_t)items.shape(1))) {}
+  BoundMixture(const nb::typed<nb::dict, nb::str, nb::any>& arrays, int64_t query_parts, const std::string& target)
+      : arrays_(arrays), scorer_(kernels_named(target), make_mixture(arrays_.views(), query_parts)) {}
 
   void best(In<float, 3> queries, MaybeIn<float, 2> gates, In<int64_t, 1> offsets, In<int64_t, 1> excluded,
             int64_t threads, Out<int64_t, 2> positions, Out<float, 2> scores) const {
@@ -90,31 +87,6 @@ class BoundMixture {
   }
 
  private:
-  static MixtureShape make_shape(const In<float, 3>& items, int64_t query_parts) {
-    const MixtureShape shape = {query_parts, (int64_t)items.shape(1), (int64_t)items.shape(2)};
-    expect(shape.query_parts >= 1 && shape.item_parts >= 1 && shape.d >= 1, "queries and items need components");
-    return shape;
-  }
-
-  static MixtureItems view_items(const In<float, 3>& items, const MaybeIn<float, 2>& gates,
-                                 const In<float, 2>& averages, int64_t query_parts) {
-    const int64_t n = items.shape(0), pairs = query_parts * (int64_t)items.shape(1);
-    expect(n >= 1, "there are no items");
-    expect(n < (int64_t)1 << 32, "there are 2^32 items or more");
-    expect(fits(averages, n, items.shape(2)) && (!gates || fits(*gates, n, pairs)), shapes_disagree);
-    return {n, items.data(), data_or_null(gates), averages.data()};
-  }
-
-  static GateWeights view_gate(const MaybeIn<float, 2>& first, const MaybeIn<float, 1>& first_bias,
-                               const MaybeIn<float, 2>& second, const MaybeIn<float, 1>& second_bias, int64_t pairs) {
-    if (!first) return {};
-    const int64_t hidden = first->shape(0);
-    expect(first_bias && second && second_bias && fits(*first, hidden, pairs) && fits(*first_bias, hidden) &&
-               fits(*second, pairs, hidden) && fits(*second_bias, pairs),
-           "the weights of the gate disagree");
-    return {hidden, first->data(), first_bias->data(), second->data(), second_bias->data()};
-  }
-
   template <class Real>
   void check_components(const In<Real, 3>& queries) const {
     expect(fits(queries, queries.shape(0), scorer_.shape().query_parts, scorer_.shape().d), bad_queries);
@@ -152,9 +124,7 @@ class BoundMixture {
     return {keep, positions.data(), scores.data()};
   }
 
-  In<float, 3> items_;
-  MaybeIn<float, 2> gates_;
-  In<float, 2> averages_;
+  NamedArrays arrays_;
   MixtureScorer scorer_;
 };
 
@@ -162,11 +132,9 @@ class BoundMixture {
 
 void bind_mixture(nb::module_& m) {
   nb::class_<BoundMixture>(m, "Mixture", "Items of a learned similarity; reads the arrays where they are.")
-      .def(nb::init<In<float, 3>, MaybeIn<float, 2>, In<float, 2>, int64_t, MaybeIn<float, 2>, MaybeIn<float, 1>,
-                    MaybeIn<float, 2>, MaybeIn<float, 1>, const std::string&>(),
-           "items"_a, "gates"_a.none(), "averages"_a, "query_parts"_a, "first"_a.none(), "first_bias"_a.none(),
-           "second"_a.none(), "second_bias"_a.none(), "target"_a = "",
-           "Items (n, parts, d), their gates (n, pairs), their averages (n, d), and the weights of the gate.")
+      .def(nb::init<const nb::typed<nb::dict, nb::str, nb::any>&, int64_t, const std::string&>(), "arrays"_a,
+           "query_parts"_a, "target"_a = "",
+           "The arrays by the names they are stored under: components, averages and, if there are some, gates, gate.*")
       .def("best", &BoundMixture::best, "queries"_a, "gates"_a.none(), "offsets"_a, "excluded"_a, "threads"_a,
            "positions"_a, "scores"_a,
            "Fill positions and scores (b, keep) with the best items, best first; -1 where there are fewer.")

@@ -3,69 +3,23 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <stdexcept>
 #include <string>
+
+#include "base/array_reader.h"
 
 namespace softindex {
 namespace {
 
-void expect(bool holds, const std::string& what) {
-  if (!holds) throw std::invalid_argument(what);
-}
-
-std::string text_of(const std::vector<int64_t>& shape) {
-  std::string text = "(";
-  for (int64_t length : shape) text += std::to_string(length) + ",";
-  return text + ")";
-}
-
-// Hands out the arrays by name, each with the type and shape that it must have.
-class Reader {
- public:
-  explicit Reader(const Arrays& arrays) : arrays_(arrays) {}
-
-  bool has(const std::string& name) const { return arrays_.count(name) > 0; }
-
-  const Array& at(const std::string& name, size_t axes) {
-    const auto place = arrays_.find(name);
-    expect(place != arrays_.end(), name + " is missing");
-    expect(place->second.shape.size() == axes, name + " has shape " + text_of(place->second.shape));
-    used_.insert(name);
-    return place->second;
-  }
-
-  template <class T>
-  const T* required(const std::string& name, const std::vector<int64_t>& shape) {
-    const Array& array = at(name, shape.size());
-    expect(array.element == element_of<T>, name + " has the wrong type");
-    expect(array.shape == shape, name + " has shape " + text_of(array.shape) + ", expected " + text_of(shape));
-    return static_cast<const T*>(array.data);
-  }
-
-  template <class T>
-  const T* optional(const std::string& name, const std::vector<int64_t>& shape) {
-    return has(name) ? required<T>(name, shape) : nullptr;
-  }
-
-  void expect_all_used() const {
-    for (const auto& entry : arrays_) expect(used_.count(entry.first) > 0, entry.first + " does not belong here");
-  }
-
- private:
-  const Arrays& arrays_;
-  std::set<std::string> used_;
-};
-
 // Forms of this many rows, under names with this prefix. Their type and axes say which kind they are.
-Dispersion read_dispersion(Reader& read, const std::string& prefix, int64_t rows, int64_t d) {
+Dispersion read_dispersion(ArrayReader& read, const std::string& prefix, int64_t rows, int64_t d) {
   Dispersion result;
   if (!read.has(prefix + "forms")) return result;
   if (read.has(prefix + "spread")) {
     const Array& forms = read.at(prefix + "forms", 3);
     result.kind = Forms::rank;
     result.rank = forms.shape[1];
-    expect(result.rank >= 1, prefix + "forms have rank zero");
+    require(result.rank >= 1, prefix + "forms have rank zero");
     result.low = read.required<int8_t>(prefix + "forms", {rows, result.rank, d});
     result.scales = read.required<float>(prefix + "scales", {rows, result.rank});
     result.spread = read.required<float>(prefix + "spread", {rows});
@@ -86,9 +40,9 @@ double log_sum(const double* values, int64_t count) {
 }
 
 void check_offsets(View& view) {
-  expect(view.offsets[0] == 0 && view.offsets[view.k] == view.n, "offsets do not cover the vectors");
+  require(view.offsets[0] == 0 && view.offsets[view.k] == view.n, "offsets do not cover the vectors");
   for (int64_t c = 0; c < view.k; ++c) {
-    expect(view.offsets[c] <= view.offsets[c + 1], "offsets decrease");
+    require(view.offsets[c] <= view.offsets[c + 1], "offsets decrease");
     view.any_empty = view.any_empty || view.size(c) == 0;
     // From zero to n and never down: no difference can overflow.
     view.largest_cluster = std::max(view.largest_cluster, view.size(c));
@@ -113,7 +67,7 @@ void add_even_sizes(View& view) {
   sizes.even_log_weight = log_sum(sizes.even.data(), view.k) - std::log((double)view.n);
 }
 
-void add_outliers(View& view, Reader& read) {
+void add_outliers(View& view, ArrayReader& read) {
   if (!read.has("outlier_positions")) return;
   view.outliers = read.at("outlier_positions", 1).shape[0];
   view.outlier_positions = read.required<int64_t>("outlier_positions", {view.outliers});
@@ -121,12 +75,12 @@ void add_outliers(View& view, Reader& read) {
   view.farthest = read.required<float>("outlier_farthest", {1})[0];
   for (int64_t i = 0; i < view.outliers; ++i) {
     const int64_t least = i == 0 ? 0 : view.outlier_positions[i - 1] + 1;
-    expect(view.outlier_positions[i] >= least && view.outlier_positions[i] < view.n,
-           "outlier_positions are not increasing positions of items");
+    require(view.outlier_positions[i] >= least && view.outlier_positions[i] < view.n,
+            "outlier_positions are not increasing positions of items");
   }
 }
 
-void add_codes(View& view, Reader& read) {
+void add_codes(View& view, ArrayReader& read) {
   if (!read.has("code_values")) return;
   view.codes = read.required<int8_t>("code_values", {view.n, view.d});
   view.code_scales = read.required<float>("code_scales", {view.n});
@@ -160,7 +114,7 @@ std::vector<int64_t> tree_splits(const int64_t* children, int64_t k) {
   return splits;
 }
 
-void add_tree(View& view, Reader& read) {
+void add_tree(View& view, ArrayReader& read) {
   if (!read.has("tree_children")) return;
   Tree& tree = view.tree;
   const int64_t nodes = 2 * (view.k - 1);
@@ -169,8 +123,8 @@ void add_tree(View& view, Reader& read) {
   tree.means = read.required<float>("tree_means", {nodes, view.d});
   tree.sizes.stored = read.required<double>("tree_log_sizes", {nodes});
   tree.dispersion = read_dispersion(read, "tree_", nodes, view.d);
-  expect(tree.dispersion.kind == view.dispersion.kind && tree.dispersion.rank == view.dispersion.rank,
-         "the tree keeps another dispersion than the clusters");
+  require(tree.dispersion.kind == view.dispersion.kind && tree.dispersion.rank == view.dispersion.rank,
+          "the tree keeps another dispersion than the clusters");
   for (int64_t node = 0; node < nodes; ++node)
     tree.sizes.even.push_back(std::isfinite(tree.sizes.stored[node]) ? 0.0 : minus_infinity);
   tree.splits = tree_splits(tree.children, view.k);
@@ -179,12 +133,12 @@ void add_tree(View& view, Reader& read) {
 }  // namespace
 
 View make_view(const Arrays& arrays) {
-  Reader read(arrays);
+  ArrayReader read(arrays);
   View view;
   view.n = read.at("vectors", 2).shape[0];
   view.d = read.at("vectors", 2).shape[1];
   view.k = read.at("means", 2).shape[0];
-  expect(view.n >= 1 && view.d >= 1 && view.k >= 1, "an index holds at least one item and one cluster");
+  require(view.n >= 1 && view.d >= 1 && view.k >= 1, "an index holds at least one item and one cluster");
   view.vectors = read.required<float>("vectors", {view.n, view.d});
   view.offsets = read.required<int64_t>("offsets", {view.k + 1});
   view.means = read.required<float>("means", {view.k, view.d});

@@ -16,8 +16,9 @@ namespace softindex {
 // be valid, and queries must have gates if and only if scores use the items' gates: the caller checks.
 class MixtureScorer {
  public:
-  MixtureScorer(const Kernels& kernels, const MixtureShape& shape, const MixtureItems& items, const GateWeights& gate)
-      : kernels_(kernels), shape_(shape), items_(items), single_(shape, gate), precise_(shape, gate) {}
+  MixtureScorer(const Kernels& kernels, const MixtureView& view)
+      : kernels_(kernels), shape_(view.shape), items_(view.items), single_(view.shape, view.gate),
+        precise_(view.shape, view.gate) {}
 
   const MixtureShape& shape() const { return shape_; }
   int64_t size() const { return items_.n; }

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/arrays.h"
+
 namespace softindex {
 
 constexpr float no_score = -std::numeric_limits<float>::infinity();
@@ -29,6 +31,16 @@ struct GateWeights {
   const float *first = nullptr, *first_bias = nullptr;    // (hidden, pairs), (hidden)
   const float *second = nullptr, *second_bias = nullptr;  // (pairs, hidden), (pairs)
 };
+
+// Everything of a learned similarity that scoring reads.
+struct MixtureView {
+  MixtureShape shape;
+  MixtureItems items;
+  GateWeights gate;
+};
+
+// Reads the arrays of a stored index of learned similarities, and checks everything the kernels rely on.
+MixtureView make_mixture(const Arrays& arrays, int64_t query_parts);
 
 template <class Real>
 struct MixtureQueries {

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from made_similarities import gate, unit
 
+from softindex.fields import flatten
 from softindex.kernels import NativeMixture, targets
 from softindex.mol import SimilaritySpec
 from softindex.mol.reference import logits, scores
@@ -34,10 +35,10 @@ def made(shape, *, gated=True, crossed=True, scale=1.0, seed=0):
 
 
 def compiled(spec, items, item_gates, target):
-    w = spec.gate
-    weights = (None,) * 4 if w is None else (w.first, w.first_bias, w.second, w.second_bias)
-    averages = np.ascontiguousarray(items.mean(axis=1))
-    return NativeMixture(items, item_gates, averages, spec.query_components, *weights, target)
+    arrays = {"components": items, "averages": np.ascontiguousarray(items.mean(axis=1))}
+    arrays |= {} if item_gates is None else {"gates": item_gates}
+    arrays |= {} if spec.gate is None else flatten(spec.gate, "gate.")
+    return NativeMixture(arrays, spec.query_components, target)
 
 
 def scaled(spec, queries):

@@ -292,27 +292,9 @@ def pull(
 class Mixture:
     """Items of a learned similarity; reads the arrays where they are."""
 
-    def __init__(
-        self,
-        items: Annotated[
-            NDArray[numpy.float32], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
-        ],
-        gates: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)]
-        | None,
-        averages: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        query_parts: int,
-        first: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)]
-        | None,
-        first_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)]
-        | None,
-        second: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)]
-        | None,
-        second_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)]
-        | None,
-        target: str = "",
-    ) -> None:
+    def __init__(self, arrays: dict[str, Any], query_parts: int, target: str = "") -> None:
         """
-        Items (n, parts, d), their gates (n, pairs), their averages (n, d), and the weights of the gate.
+        The arrays by the names they are stored under: components, averages and, if there are some, gates, gate.*
         """
 
     def best(

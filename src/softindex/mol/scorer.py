@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from softindex.blas import blas_threads
 from softindex.errors import CorruptIndexError, InputError
+from softindex.fields import flatten
 from softindex.kernels import NativeMixture, preferred_target
 from softindex.mol.items import EncodedItems
 from softindex.mol.queries import QuerySide
@@ -94,18 +95,12 @@ class Scorer:
     __slots__ = ("_items", "_native", "_products", "spec")
 
     def __init__(self, spec: SimilaritySpec, items: EncodedItems) -> None:
-        gate = spec.gate
-        self._native = NativeMixture(
-            items.components,
-            items.gates,
-            items.averages,
-            spec.query_components,
-            None if gate is None else gate.first,
-            None if gate is None else gate.first_bias,
-            None if gate is None else gate.second,
-            None if gate is None else gate.second_bias,
-            preferred_target(),
-        )
+        arrays = {"components": items.components, "averages": items.averages}
+        if items.gates is not None:
+            arrays["gates"] = items.gates
+        if spec.gate is not None:
+            arrays |= flatten(spec.gate, "gate.")
+        self._native = NativeMixture(arrays, spec.query_components, preferred_target())
         self.spec, self._items = spec, items
         self._products = pair_products(spec)
 
