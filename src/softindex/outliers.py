@@ -21,7 +21,10 @@ UNUSUAL = 1.5
 
 
 def list_outliers(vectors: Floats, offsets: Integers, means: Floats, *, threads: int) -> Outliers:
-    """List up to 8 sqrt(n) of the items (n, d), in cluster order, that lie farthest from the mean (k, d) of their cluster."""
+    """List up to 8 sqrt(n) items, those farthest from the mean of their cluster.
+
+    vectors (n, d) in cluster order, means (k, d).
+    """
     n, d = vectors.shape
     count = min(round(LISTED * n**0.5), n // 8)
     squared, step = np.empty(n, np.float32), max(1, BLOCK_VALUES // d)
