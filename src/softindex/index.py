@@ -206,7 +206,8 @@ class Index:
         """Log of Z, the sum of `exp(q.x_i / temperature + log_bias_i)` over all items that are not excluded.
 
         "exact" comes with bounds that allow for the rounding of float32.  "certified" scans clusters until its bounds
-        are `width` apart.  With exclusions both scan every item.  The tree methods estimate no log Z.
+        are `width` apart.  With exclusions both scan every item.  The tree methods estimate no log Z.  Estimates are
+        poor where the excluded items carry most of the mass: use "exact" or "certified" there.
 
         Args:
             queries: Query vectors, (b, d) or (d,).
