@@ -3,9 +3,9 @@
 from functools import partial
 
 import numpy as np
-from softindex.evaluate.tables import Table
 
 from benchmarks.data import glove
+from benchmarks.tables import Table
 from softindex import AdaptiveSoftmax
 from softindex.adaptive.rows import Rows
 from softindex.adaptive.screen import encode

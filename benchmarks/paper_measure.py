@@ -19,7 +19,8 @@ from softindex.evaluate.distances import between, mean_interval
 from softindex.evaluate.methods import DEFAULT, AuditMethod
 from softindex.evaluate.timing import take_turns
 from softindex.evaluate.truth import Truth, find_truth, log_sum_of
-from softindex.index import Index, build
+from softindex.builder import build
+from softindex.index import Index
 from softindex.progress import reporting
 from softindex.records import Doubles, Floats, Report
 

@@ -8,9 +8,9 @@ from softindex.fields import flatten
 from softindex.records import Codes, Dispersion, Moments, Outliers, Tree
 
 
-def _record(kind, arrays, prefix="", **given):
-    names = [field.name for field in fields(kind) if field.name not in given]
-    return kind(**{name: arrays.get(prefix + name) for name in names}, **given)
+def _record(record, arrays, prefix="", **given):
+    names = [field.name for field in fields(record) if field.name not in given]
+    return record(**{name: arrays.get(prefix + name) for name in names}, **given)
 
 
 def _dispersion(arrays, parameters, prefix=""):

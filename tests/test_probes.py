@@ -1,102 +1,17 @@
 """Probing: the law is what its readable twin says, the error it states is honest, and extremes do not break it."""
 
-from functools import cache
-
 import numpy as np
 import pytest
 
 import softindex
 from inside import look_inside
-from softindex.kernels import _native, reference, reference_probing
+from probed_indexes import clustered, large_index, masses, twin
+from softindex.kernels import _native, reference_probing
 from softindex.kernels.reference_probing import TAIL_SAMPLES, dispersion_term
 from softindex.laws import LAWS
 from softindex.testing import chi_square_score
 
 T = (0.05, 0.1, 0.2)
-
-
-def clustered(n, centres, d, seed):
-    """Unbalanced groups of unit vectors (n, d)."""
-    rng = np.random.default_rng(seed)
-    weights = np.exp(rng.standard_normal(centres))
-    means = rng.standard_normal((centres, d))
-    vectors = means[rng.choice(centres, size=n, p=weights / weights.sum())] + 0.7 * rng.standard_normal((n, d))
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-
-
-def mixture(n, d, rng):
-    """Gaussian groups whose sizes and widths differ by an order of magnitude."""
-    weights, widths = np.exp(1.5 * rng.standard_normal(60)), 0.5 * np.exp(0.5 * rng.standard_normal(60))
-    group = rng.choice(60, size=n, p=weights / weights.sum())
-    return (rng.standard_normal((60, d))[group] + widths[group, None] * rng.standard_normal((n, d))) / np.sqrt(d)
-
-
-def heavy_tailed(n, d, rng):
-    """Unit vectors, groups with tails of Student's t with two degrees of freedom."""
-    vectors = rng.standard_normal((40, d))[rng.integers(40, size=n)] + 0.5 * rng.standard_t(2, size=(n, d))
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-MADE = {"mixture": mixture, "heavy-tailed": heavy_tailed}
-
-
-@cache
-def large_index(name, seed=5, tree=False):
-    """An index of 60,000 items; 200 queries that are items, 200 drawn like items but in no index, 200 unlike them."""
-    rng = np.random.default_rng(seed)
-    drawn = MADE[name](60_200, 32, rng).astype(np.float32)
-    vectors, others = drawn[:60_000], drawn[60_000:]
-    strange = rng.standard_normal((200, 32))
-    strange *= np.linalg.norm(vectors, axis=1).mean() / np.linalg.norm(strange, axis=1, keepdims=True)
-    items = vectors[rng.choice(60_000, 200, replace=False)]
-    queries = {"items": items, "others": others, "strange": strange.astype(np.float32)}
-    return softindex.build(vectors, tree=tree, threads=1), queries
-
-
-def masses(index, queries, temperature, method="sd-2ls", probes=None, tolerance=None, threads=1):
-    """Log masses (b, k), items scored (b,) and stated errors (b,), from the kernels."""
-    law, clusters, allowed = index._law(method, probes, tolerance)
-    found, scored = np.empty((len(queries), index.clusters)), np.empty(len(queries), np.int64)
-    error = np.empty(len(queries))
-    request = _native.Request(queries, law, temperature, clusters, allowed, threads=threads)
-    index._engine.masses(request, found, error, scored)
-    return found, scored, error
-
-
-def twin(index, query, temperature, method, probes, tolerance):
-    """The same of one query, from the definition."""
-    contents, law = look_inside(index), LAWS[method]
-    probing = reference_probing.Probing(
-        contents.vectors,
-        contents.offsets,
-        contents.moments,
-        contents.log_bias,
-        query,
-        temperature,
-        offset=reference.log_size_terms(contents.moments, law.size),
-        dispersion=law.dispersion,
-        tolerance=tolerance,
-        outliers=contents.outliers,
-    )
-    return probing.run(-1 if probes is None else probes)
-
-
-def normalised(log_masses):
-    peak = log_masses.max(axis=1, keepdims=True)
-    return log_masses - peak - np.log(np.exp(log_masses - peak).sum(axis=1, keepdims=True))
-
-
-def distances(index, queries, temperature, **options):
-    """Measured total variation, KL(softmax || law) and stated error, each (b,).
-
-    The ratio of the law to the softmax is one number per cluster, so that clusters tell both distances.
-    """
-    log_p = normalised(masses(index, queries, temperature, "exact")[0])
-    found, _, error = masses(index, queries, temperature, **options)
-    log_q, p = normalised(found), np.exp(log_p)
-    held = np.isfinite(log_p)
-    kl = np.where(held, p * (np.where(held, log_p, 0) - np.where(held, log_q, 0)), 0).sum(axis=1)
-    return np.abs(np.exp(log_q) - p).sum(axis=1) / 2, kl, error
 
 
 def test_the_twin_has_the_same_constants():
@@ -232,75 +147,6 @@ def test_sample_and_log_prob_speak_of_one_law(method, probes):
     assert chi_square_score(np.bincount(draws.ids, minlength=4000), np.exp(law)) < 5
 
 
-def pooled(name, kind, temperature, seeds=(5, 6, 7), **options):
-    """Measured and stated errors of the queries of three catalogues: one may be kinder to the law than another."""
-    found = [
-        distances(index, queries[kind], temperature, **options)
-        for index, queries in (large_index(name, seed) for seed in seeds)
-    ]
-    return np.concatenate([one[0] for one in found]), np.concatenate([one[2] for one in found])
-
-
-def too_far(measured, stated):
-    """The part of queries whose error is well beyond what was stated."""
-    return np.mean(measured > 0.01 + 2 * stated)
-
-
-@pytest.mark.parametrize("name", MADE)
-@pytest.mark.parametrize("kind", ["items", "others"])
-@pytest.mark.parametrize("temperature", T)
-def test_the_stated_error_is_honest(name, kind, temperature):
-    measured, stated = pooled(name, kind, temperature)
-    assert too_far(measured, stated) <= 0.02
-    assert stated.mean() >= measured.mean() / 2
-    # Nor is it so large as to say nothing.
-    assert stated.mean() <= 5 * measured.mean() + 0.01
-
-
-def test_the_stated_error_is_honest_for_queries_unlike_the_items():
-    """The single items far out in their clusters, which no normal tail foresees, count by the radius."""
-    assert too_far(*pooled("mixture", "strange", 0.05)) <= 0.025
-
-
-@pytest.mark.parametrize("temperature", T)
-@pytest.mark.parametrize("name", MADE)
-def test_the_stated_error_of_a_law_without_dispersion_is_nearly_as_honest(name, temperature):
-    """Nothing tells it the variance of wide clusters that it did not sample: queries unlike the items are left out."""
-    for kind in ("items", "others"):
-        assert too_far(*pooled(name, kind, temperature, method="s-2ls")) <= 0.04
-
-
-def test_the_stated_error_is_honest_on_the_leaves_of_a_tree():
-    index, queries = large_index("mixture", tree=True)
-    measured, _, stated = distances(index, queries["items"], 0.03)
-    assert too_far(measured, stated) <= 0.02
-
-
-@pytest.mark.parametrize("name", MADE)
-def test_more_probes_bring_the_law_closer_to_the_softmax(name):
-    index, queries = large_index(name)
-    batch = np.concatenate([queries["items"], queries["others"]])
-    for temperature in (0.05, 0.1):
-        means = [distances(index, batch, temperature, probes=probes)[1].mean() for probes in (1, 5, 20, 80)]
-        assert (np.diff(means) < 0).all()
-        loose, default = (distances(index, batch, temperature, tolerance=most)[1].mean() for most in (0.5, 0.03))
-        assert default < loose
-
-
-def test_a_tolerance_below_the_default_makes_no_worse_a_law():
-    index, queries = large_index("heavy-tailed")
-    default, tight = (distances(index, queries["others"], 0.1, tolerance=most)[1].mean() for most in (0.03, 0.003))
-    assert tight <= default
-
-
-@pytest.mark.parametrize("name", MADE)
-def test_at_low_temperature_the_default_is_ten_times_closer_than_the_published_law(name):
-    index, queries = large_index(name)
-    batch = np.concatenate([queries["items"], queries["others"]])
-    published, default = (distances(index, batch, 0.05, probes=probes)[1].mean() for probes in (0, None))
-    assert default < published / 10
-
-
 def check_sane(index, queries, temperature, **options):
     """Finite log-probabilities that sum to one, and an error that is a total variation."""
     law = index.log_prob(queries, np.arange(len(index)), temperature=temperature, **options)
@@ -410,17 +256,3 @@ def test_log_prob_and_log_partition_take_probes():
     assert off[0] > off[5] > off[index.clusters]
     assert off[None] < off[0] / 5
     assert off[index.clusters] < 1e-6
-
-
-@pytest.mark.parametrize("popular", [True, False])
-def test_the_error_is_honest_where_a_few_biased_items_carry_their_clusters(popular):
-    """Sixty items of bias 8, or a Zipf law of popularity: a stretch of a cluster would miss what it weighs."""
-    rng = np.random.default_rng(0)
-    vectors, batch = (rng.standard_normal((size, 32)).astype(np.float32) for size in (20_000, 40))
-    order = rng.permutation(20_000)
-    bias = np.where(order < 60, 8.0, 0.0) if popular else -1.5 * np.log(1.0 + order)
-    index = softindex.build(vectors, log_bias=bias, threads=1)
-    for temperature in (10.0, 100.0):
-        measured, _, stated = distances(index, batch, temperature)
-        assert too_far(measured, stated) <= 0.025
-        assert measured.mean() < 0.01

@@ -10,31 +10,51 @@ import pytest
 import softindex
 from softindex.records import Stored
 from softindex.store import load as load_stored
+from softindex.store import read_manifest
 from softindex.store import save as save_stored
 
 SAVED = Path(__file__).parent / "saved"
 sys.path.insert(0, str(SAVED))
 import make  # noqa: E402
 
-V1 = sorted(path.stem for path in (SAVED / "v1").glob("*.json"))
+INDEXES = [(version, name) for version, count in (("v1", 4), ("v2", 5)) for name in list(make.SETTINGS)[:count]]
 
 
-def test_there_are_saved_indexes():
-    assert len(V1) == 4
+def test_every_saved_directory_is_tested():
+    tested = {f"{version}/{name}" for version, name in INDEXES} | {"v2/mixture", "v2/layer"}
+    assert {f"{path.parent.name}/{path.stem}" for path in SAVED.glob("v*/*.json")} == tested
 
 
 @pytest.mark.parametrize("mmap", [True, False])
-@pytest.mark.parametrize("name", V1)
-def test_an_index_saved_by_version_1_answers_as_it_did(name, mmap):
-    index = softindex.load(SAVED / "v1" / name, mmap=mmap, verify=True)
+@pytest.mark.parametrize(("version", "name"), INDEXES)
+def test_an_index_saved_by_an_earlier_version_answers_as_it_did(version, name, mmap):
+    index = softindex.load(SAVED / version / name, mmap=mmap, verify=True)
     _, queries, _ = make.inputs()
-    expected, found = json.loads((SAVED / "v1" / f"{name}.json").read_text()), make.answers(index, queries)
+    expected, found = json.loads((SAVED / version / f"{name}.json").read_text()), make.answers(index, queries)
     assert found["top_k"] == expected["top_k"]
     assert found["draws"] == expected["draws"]
     for part in ("log_prob", "log_partition"):
         for method, values in expected[part].items():
             # To float32's precision: later versions may round better.
             np.testing.assert_allclose(found[part][method], values, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize(("name", "answers"), [("mixture", make.mixture_answers), ("layer", make.layer_answers)])
+def test_the_other_products_answer_as_they_did(name, answers, mmap):
+    expected = json.loads((SAVED / "v2" / f"{name}.json").read_text())
+    found = answers(softindex.load(SAVED / "v2" / name, mmap=mmap, verify=True))
+    assert found["top_k"] == expected["top_k"]
+    np.testing.assert_allclose(found["scores"], expected["scores"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("version", "name"), [*INDEXES, ("v2", "mixture"), ("v2", "layer")])
+def test_what_was_loaded_is_saved_in_its_own_version(version, name, tmp_path):
+    softindex.load(SAVED / version / name).save(tmp_path / "again")
+    assert read_manifest(tmp_path / "again").version == int(version[1:])
+    for path in (SAVED / version / name).glob("*.bin"):
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
+    softindex.load(tmp_path / "again", verify=True)
 
 
 def small():

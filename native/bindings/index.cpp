@@ -227,7 +227,7 @@ class BoundEngine {
   }
 
   void check_position(int64_t position) const {
-    if (position < 0 || position >= engine_.view().n) throw std::runtime_error("an id leads to no item");
+    if (position < 0 || position >= engine_.view().n) throw std::runtime_error("an id points to no item");
   }
 
   NamedArrays arrays_;

@@ -101,7 +101,9 @@ void best_score_bounds(Query& query) {
 void log_mass_bounds(Query& query, double* lower, double* upper) {
   const View& view = query.view;
   const double* log_sizes = view.sizes.of(query.request.law);
-  const double temperature = query.request.temperature;
+  const float* dots = query.mean_dots;
+  const double* variances = query.variances;
+  const double temperature = query.request.temperature, lost = query.rounding_loss;
   const QueryLength length = measure_query(query);
   const double norm = length.norm, inverse = 1.0 / temperature, pivot = query.pivot;
   const double rounded_cosine = length.rounding + 1e-9, vanished = underflow_error(view.d);
@@ -113,7 +115,7 @@ void log_mass_bounds(Query& query, double* lower, double* upper) {
       lower[c] = upper[c] = minus_infinity;
       continue;
     }
-    const double mean_dot = query.mean_dots[c], longest = norm * (double)view.norm_max[c];
+    const double mean_dot = dots[c], longest = norm * (double)view.norm_max[c];
     // The dot with the mean rounds, the stored mean is a rounded one, and every score of a scan rounds again.
     const double rounded = length.rounding * longest + vanished, centre = rounded + 2 * unit * longest + smallest;
     const double score_slack = centre + rounded;
@@ -123,10 +125,9 @@ void log_mass_bounds(Query& query, double* lower, double* upper) {
     lower[c] = base - slack;  // Jensen
     const double farthest = largest_deviation(view, c, mean_dot, norm, rounded_cosine, vanished);
     const double deviation = std::max(0.0, farthest + 2 * centre);
-    const double estimate = query.variances == nullptr ? norm * norm * view.radii[c] * view.radii[c]
-                                                       : query.variances[c] * squared_temperature;
-    const double variance =
-        query.variances == nullptr ? estimate : variance_bound(view, c, estimate, norm, query.rounding_loss);
+    const double estimate =
+        variances == nullptr ? norm * norm * view.radii[c] * view.radii[c] : variances[c] * squared_temperature;
+    const double variance = variances == nullptr ? estimate : variance_bound(view, c, estimate, norm, lost);
     upper[c] = base + slack + bennett(inverse, variance, deviation) * (1 + 1e-12);
   }
 }

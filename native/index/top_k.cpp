@@ -64,14 +64,18 @@ void offer_cluster(const Query& query, const Positions& excluded, int64_t cluste
   const View& view = query.view;
   const int64_t begin = view.offsets[cluster], count = view.size(cluster);
   const float* dots = scan_cluster(query, cluster);
+  const float* bias = view.bias_at(begin);
+  const double temperature = query.request.temperature;
   const int64_t *first = excluded.first, *last = excluded.first + excluded.count;
+  double threshold = best.threshold();
   for (int64_t i = 0; i < count; ++i) {
     // In double: a large bias must not swallow the differences between scores.
     double score = dots[i];
-    if (view.bias != nullptr) score += query.request.temperature * view.bias[begin + i];
-    if (!(score >= best.threshold())) continue;  // NaN, in a damaged index, is never offered
+    if (bias != nullptr) score += temperature * bias[i];
+    if (!(score >= threshold)) continue;  // NaN, in a damaged index, is never offered
     if (excluded.count > 0 && std::binary_search(first, last, begin + i)) continue;
     best.offer(score, begin + i);
+    threshold = best.threshold();
   }
 }
 

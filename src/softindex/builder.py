@@ -59,22 +59,18 @@ def build(
             is taken, or the one named vectors, embeddings, weight or train, or the one you name: "file.npz::name".
         ids: Integers or strings, one per row.  None: those in an array or column "ids" of the file (Parquet also
             "id"), the words of a text file, or else row numbers.
-        bias: (n,) part of the score, divided by the temperature: the bias of an output layer.  It is stored as one
-            more dimension.
+        bias: (n,) part of the score, divided by the temperature, such as the bias of an output layer.
         log_bias: (n,) log prior, not divided: an item of log bias log 2 counts as two items.
         clusters: Number of clusters; `round(sqrt(n))` when None.
         dispersion: What is kept of the spread inside clusters: "none", "full" (covariances), a rank r, or "auto"
             (rank 8, or full covariances where these are smaller).
-        tree: Cut the items in two by 2-means, and the parts again, until no cluster holds more than 1024 items (or
-            there are `clusters` of them), and keep the tree for the hierarchical methods.  All other methods work too.
+        tree: Cut the items in two by 2-means, and again, until no cluster holds more than 1024 items (or there are
+            `clusters` of them).  Keep the tree for the hierarchical methods; all others work too.
         codes: Also keep every item in eight bits per number, a quarter of the memory of the vectors, with a bound on
             the loss.  Certified draws use them.
         seed: On one machine the same input, seed and options give the same index.
         threads: Number of threads; all CPUs when None.
         progress: Show progress bars on a terminal.
-
-    Returns:
-        The index.
 
     Raises:
         InputError: An argument does not fit, or a vector is not finite or too long.

@@ -28,7 +28,7 @@ class InputError(SoftindexError, ValueError):
 
 
 class UnknownIdError(InputError, LookupError):
-    """An id was asked for that the index does not hold."""
+    """An id that the index does not hold."""
 
 
 class MethodError(InputError):
@@ -56,11 +56,11 @@ class CorruptIndexError(StorageError):
 
 
 class SaveError(StorageError):
-    """The index could not be written; whatever stood at the path before is untouched."""
+    """The index could not be written; what was at the path before is untouched."""
 
 
 def show(value: Any) -> str:
-    """Return the value as written in an error, cut short where it is a whole array."""
+    """Return the value as it appears in an error message, cut to 60 characters."""
     try:
         text = repr(value)
     # An int of more than 4300 digits has no repr.

@@ -1,4 +1,4 @@
-"""Which id stands at which position of the index, and back."""
+"""Positions in the index from ids, and ids from positions."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ LARGEST = 2**63 - 1
 
 def _as_array(ids: Any, dtype: type[object] | None = None) -> NDArray[Any]:
     if isinstance(ids, np.ma.MaskedArray):
-        raise InputError("ids are a masked array, and a masked id is none; pass ids.compressed(), or a plain array.")
+        raise InputError("ids are a masked array; pass ids.compressed(), or a plain array.")
     try:
         return ids if isinstance(ids, np.ndarray) else np.array(ids, dtype)
     except ValueError as error:
-        raise InputError(f"ids cannot be turned into an array ({error}); give every query as many.") from error
+        raise InputError(f"ids cannot be turned into an array ({error}); pass as many for every query.") from error
 
 
 def _as_integers(ids: Any, missing: int | None) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
@@ -35,12 +35,19 @@ def _as_integers(ids: Any, missing: int | None) -> tuple[NDArray[np.int64], NDAr
     if array.size == 0:
         return array.astype(np.int64), None
     if array.dtype.kind not in "iu":
-        raise InputError(f"ids are {array.dtype}, but this index has integer ids; pass integers.")
+        raise InputError(f"got {_kind_of(array)} ids, but this index has integer ids.")
     if array.dtype == np.uint64 and array.max() > LARGEST:
         if missing is None:
             raise _unknown(int(array.max()))
         return np.minimum(array, LARGEST).astype(np.int64), array > LARGEST
     return array.astype(np.int64, copy=False), None
+
+
+def _kind_of(ids: NDArray[Any]) -> str:
+    """What ids are, in words."""
+    values = ids.ravel()
+    odd = next((value for value in values.tolist() if not isinstance(value, str)), values[0])
+    return {int: "integer", str: "string", float: "float", bool: "boolean"}.get(type(odd), type(odd).__name__)
 
 
 def _unknown(wanted: object) -> UnknownIdError:
@@ -49,7 +56,7 @@ def _unknown(wanted: object) -> UnknownIdError:
 
 @dataclass(frozen=True, slots=True)
 class RowIds:
-    """Ids are row numbers of the vectors as they were given.  rows (n,): row at each position."""
+    """Ids are row numbers of the vectors passed to `build`.  rows (n,): row at each position."""
 
     kind: ClassVar = "rows"
     rows: NDArray[Any]
@@ -78,7 +85,7 @@ class RowIds:
 
 @dataclass(frozen=True, slots=True)
 class IntegerIds:
-    """Ids the caller chose.  keys (n,): the ids sorted; positions (n,): where each of them stands."""
+    """Integers the caller chose.  keys (n,): the ids sorted; positions (n,): the position of each key."""
 
     kind: ClassVar = "integers"
     ids: NDArray[np.int64]
@@ -112,8 +119,8 @@ class IntegerIds:
 class StringIds:
     """String ids as one UTF-8 text.  ends (n,): where the id of each position ends.
 
-    hashes (n,): the hashes of the ids, sorted; positions (n,): where the id of each hash stands.  So ids are found
-    by binary search on a memory-mapped file, and nothing is built at load.
+    hashes (n,): the hashes of the ids, sorted; positions (n,): the position of each hash.  Ids are found by binary
+    search on a memory-mapped file, so nothing is built at load.
     """
 
     kind: ClassVar = "strings"
@@ -130,7 +137,7 @@ class StringIds:
                 return bytes(self.text[begin:end]).decode("utf-8", "surrogatepass")
         except UnicodeDecodeError:
             pass
-        raise CorruptIndexError("an id is no text: the index is damaged; run softindex verify on it.")
+        raise CorruptIndexError("an id is not text: the index is damaged; run softindex verify on it.")
 
     def at(self, positions: NDArray[np.int64]) -> Ids:
         """Ids at these positions, same shape."""
@@ -141,11 +148,9 @@ class StringIds:
         """Positions of these ids, same shape; `missing` for an unknown one, or UnknownIdError where that is None."""
         # As objects: NumPy would make strings of the integers in a mixed list.
         wanted = _as_array(ids, object)
-        if (wanted.size and wanted.dtype.kind not in "UO") or not all(
-            isinstance(value, str) for value in wanted.ravel().tolist()
-        ):
-            raise InputError(f"ids are {wanted.dtype}, but this index has string ids; pass strings.")
         texts = wanted.ravel().tolist()
+        if (texts and wanted.dtype.kind not in "UO") or not all(isinstance(text, str) for text in texts):
+            raise InputError(f"got {_kind_of(wanted)} ids, but this index has string ids.")
         hashes = _hash_texts(*_encode(texts))
         starts = np.searchsorted(self.hashes, hashes)
         positions = []
@@ -161,7 +166,7 @@ class StringIds:
         while start < len(self.hashes) and self.hashes[start] == value:
             position = int(self.positions[start])
             if not 0 <= position < len(self.ends):
-                raise CorruptIndexError("an id leads to no item: the index is damaged; run softindex verify on it.")
+                raise CorruptIndexError("an id points to no item: the index is damaged; run softindex verify on it.")
             if self._one(position) == text:
                 return position
             start += 1
@@ -200,7 +205,7 @@ def _hash_texts(text: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.
 def id_map(ids: Ids | None, order: NDArray[np.int64], positions: NDArray[Any]) -> IdMap:
     """The map of ids (n,) given in input order, or of row numbers.
 
-    Position p holds input row order[p], and row i stands at positions[i]; the type of positions serves all maps.
+    Position p holds input row order[p], and row i is at positions[i]; all maps use the dtype of positions.
     """
     narrow = positions.dtype
     if ids is None:

@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from softindex import calls
 from softindex.arguments import check_count, check_queries, check_seed, check_temperature, check_threads
-from softindex.calls import (
-    draw,
-    estimate_log_partition,
-    find_best,
-    log_probabilities,
-    measure_masses,
-    spread_positions,
-)
 from softindex.contents import Contents, make_engine
 from softindex.contents import from_stored as read_contents
 from softindex.contents import to_stored as write_contents
@@ -63,9 +56,9 @@ class Index:
         return len(self._contents.arrays["vectors"])
 
     def __repr__(self) -> str:
+        kind = self.parameters["dispersion"]
         return (
-            f"<softindex.Index: {len(self)} items, {self.dim} dimensions, {self.clusters} clusters, "
-            f"{self.parameters['dispersion']} dispersion>"
+            f"<softindex.Index: {len(self)} items of {self.dim} numbers, {self.clusters} clusters, {kind} dispersion>"
         )
 
     @property
@@ -152,7 +145,9 @@ class Index:
         part = self._restrict(len(batch), count, method, replace, exclude, unknown, top_p, k)
         law, native = (law, None) if part is None else (_scanned(method, law), part.native)
         request = Request(batch, law, t, clusters, error, native, key, check_threads(threads))
-        return draw(self._engine, self._contents.ids, request, (len(batch), count, single), method, part, seed=key)
+        return calls.draw(
+            self._engine, self._contents.ids, request, (len(batch), count, single), method, part, seed=key
+        )
 
     def log_prob(
         self,
@@ -186,11 +181,11 @@ class Index:
         law, clusters, error = self._law(method, probes, tolerance)
         part = self._restrict(len(batch), 1, method, True, exclude, unknown, top_p, k)
         positions = self._contents.ids.find(ids)
-        rows = spread_positions(positions, len(batch), single)
+        rows = calls.spread_positions(positions, len(batch), single)
         native = None if part is None else part.native
         law, workers = _scanned(method, law), check_threads(threads)
         request = Request(batch, law, t, clusters, error, native, 0, workers)
-        result = log_probabilities(self._engine, request, rows)
+        result = calls.log_probabilities(self._engine, request, rows)
         return result.reshape(positions.shape) if single else result
 
     def log_partition(
@@ -211,7 +206,8 @@ class Index:
         """Log of Z, the sum of `exp(q.x_i / temperature + log_bias_i)` over all items that are not excluded.
 
         "exact" comes with bounds that allow for the rounding of float32.  "certified" scans clusters until its bounds
-        are `width` apart.  With exclusions both scan every item.  The tree methods estimate no log Z.
+        are `width` apart.  With exclusions both scan every item.  The tree methods estimate no log Z.  Estimates are
+        poor where the excluded items carry most of the mass: use "exact" or "certified" there.
 
         Args:
             queries: Query vectors, (b, d) or (d,).
@@ -236,7 +232,7 @@ class Index:
         if bounds is not None and part is None:
             request.bound(*bounds)
         bounded = bounds is not None or method in PROVEN_METHODS
-        return estimate_log_partition(self._engine, request, (b, 1, single), bounded=bounded)
+        return calls.estimate_log_partition(self._engine, request, (b, 1, single), bounded=bounded)
 
     def top_k(
         self,
@@ -274,7 +270,7 @@ class Index:
             part.check_best(count)
         native, workers = None if part is None else part.native, check_threads(threads)
         request = Request(batch, LAWS[EXACT], t, clusters, 0.0, native, 0, workers)
-        return find_best(self._engine, self._contents.ids, request, (b, count, single))
+        return calls.find_best(self._engine, self._contents.ids, request, (b, count, single))
 
     def cluster_log_masses(
         self,
@@ -301,9 +297,8 @@ class Index:
         batch, _ = self._queries(queries)
         law, clusters, error = self._law(method, probes, tolerance)
         t, workers = check_temperature(temperature), check_threads(threads)
-        return measure_masses(
-            self._engine, Request(batch, law, t, clusters, error, None, 0, workers), len(batch), self.clusters
-        )
+        request = Request(batch, law, t, clusters, error, None, 0, workers)
+        return calls.measure_masses(self._engine, request, len(batch), self.clusters)
 
     def audit(
         self,
@@ -319,8 +314,7 @@ class Index:
     ) -> Audit:
         """Measure how far every method is from the softmax on these items, and what it costs.
 
-        The softmax itself is computed in float64, in blocks of items and on all threads; latencies are those of single
-        queries on one thread.
+        The softmax itself is computed in float64 on all threads; latencies are those of single queries on one thread.
 
         Args:
             queries: Query vectors, (b, d); None: items of the index, drawn by the seed.
@@ -369,8 +363,7 @@ class Index:
         options = {"replace": replace, "exclude": exclude, "unknown": unknown, "top_p": top_p, "k": k}
         part = restrict(self._contents.ids, len(self), b, method=method, **options)
         part.check_possible(n)
-        # Certified draws of a part differ from those of the entire law: they are made the same way for all queries of a
-        # call, even for those that exclude nothing.
+        # Restricted certified draws are made in another way, and in the same way for all queries of a call.
         return None if part.empty and (method != CERTIFIED or exclude is None) else part
 
     def _law(self, method: Any, probes: Any, tolerance: Any) -> tuple[Law, int, float]:

@@ -18,18 +18,17 @@ Integers = NDArray[np.int64]
 Ids = NDArray[np.int64] | NDArray[np.str_]
 Json = Mapping[str, Any]
 FORMAT_VERSION = 2
-"""Of what is saved now.  Files of every version up to this one load."""
+"""Format version of new saves.  Files of every version up to this one load."""
 Report = Callable[[str, int, int], None]
 """report(stage, done, total): how far a stage of the work is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Vectors as they came in.
+    """Vectors as they were read.
 
-    vectors (n, d) float32 or float16, possibly a memmap; ids (n,) int64 or str, or None where the
-    source names no ids (row numbers then serve); queries (m, d) float32 or float16, or None where none were
-    asked for or none came with the vectors.
+    vectors (n, d) float32 or float16, possibly a memmap; ids (n,) int64 or str, or None where the source has none (row
+    numbers then serve); queries (m, d) float32 or float16, or None.
     """
 
     vectors: NDArray[Any]
@@ -66,7 +65,7 @@ class Branches:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What is kept of a binary tree over the clusters: the moments of every node but the root.
+    """The moments of every node but the root of a binary tree over the clusters.
 
     The children of node i are entries 2i and 2i + 1 of all arrays but the first.  Moments are weighted like those of
     the clusters.
@@ -84,7 +83,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """What is kept of each cluster.  All arrays have k = clusters entries in their first axis.
+    """The moments of each cluster.  All arrays have k = clusters entries in their first axis.
 
     With per-item log biases every moment is weighted by exp(bias): an item of bias log 2 counts as two.
     """
@@ -100,10 +99,9 @@ class Moments:
     norm_max: Floats
     """(k,) no member is longer (rounded up)."""
     min_cosine: Floats | None
-    """(k,) of the angle between the stored mean and a member, rounded down; None in indexes that did not keep it."""
+    """(k,) cosine of the largest angle between the stored mean and a member, rounded down; None in old indexes."""
     reach: Floats | None
-    """(k,) how far the members reach along the stored mean, in units of its length: the largest x.mean / |mean|^2, 1
-    where the mean is zero; None in indexes that did not keep it."""
+    """(k,) the largest x.mean / |mean|^2 of a member x, 1 where the mean is zero; None in old indexes."""
     bias_max: Floats | None
     """(k,) the largest log bias of a member; None without biases."""
     dispersion: Dispersion
@@ -132,12 +130,12 @@ class Dispersion:
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """The items in eight bits a number: mean of the cluster + scale * code, in cluster order."""
+    """The items in eight bits per number: mean of the cluster + scale * code, in cluster order."""
 
     values: NDArray[np.int8]
     """(n, d) residuals about the stored mean of the cluster, within -127 .. 127."""
     scales: Floats
-    """(n,) what an integer of the item's code stands for."""
+    """(n,) value of one integer step of the item's code."""
     errors: Floats
     """(k,) no member is farther from what its code stands for than this (rounded up)."""
     lengths: Floats

@@ -331,7 +331,7 @@ def test_damage_that_loading_does_not_see_is_an_error_and_not_an_answer(tmp_path
         with pytest.raises(CorruptIndexError, match="not numbers"):
             opened.sample(queries, 5, temperature=1.0, method=sampling)
     for search in (lambda: opened.remove([4]), lambda: opened.rank(queries, [4], 1)):
-        with pytest.raises(CorruptIndexError, match="leads to no item"):
+        with pytest.raises(CorruptIndexError, match="points to no item"):
             search()
 
 

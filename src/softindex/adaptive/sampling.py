@@ -54,7 +54,7 @@ def draw_among(
 
 
 def left_out(answers: list[Answer], left: Sequence[int]) -> Doubles:
-    """(b,) upper bound on the probability of the classes that are not in the answer, where so many are left in all."""
+    """(b,) upper bound on the probability of the classes outside the answer; left: how many may be drawn in all."""
     result = np.zeros(len(answers))
     for row, (answer, count) in enumerate(zip(answers, left, strict=True)):
         if len(answer.rows) < count:

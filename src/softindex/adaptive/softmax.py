@@ -333,8 +333,8 @@ class AdaptiveSoftmax:
     def _call(self, queries: Any, temperature: Any, exclude: Any, threads: Any) -> Call:
         batch, single = check_queries(queries, self.dim, owner="these weights have")
         exclusion = check_exclude(exclude, len(batch), len(self))
-        heat = check_temperature(temperature)
-        return Call(batch.astype(np.float64), single, heat, exclusion, check_threads(threads))
+        value = check_temperature(temperature)
+        return Call(batch.astype(np.float64), single, value, exclusion, check_threads(threads))
 
     def _answer(self, call: Call, k: int, epsilon: Any, confidence: Any, guarantee: Any) -> list[Answer]:
         goal = BestClasses(k, check_fraction(epsilon, "epsilon", 0.3))

@@ -1,4 +1,4 @@
-"""The one door to the compiled core: picks the kernels for this CPU and hands out engines."""
+"""The only way into the compiled core: its names, and the choice of kernels for this CPU."""
 
 from __future__ import annotations
 

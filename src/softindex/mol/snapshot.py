@@ -75,7 +75,7 @@ class Snapshot(NamedTuple):
 
     def _check_positions(self, positions: Integers) -> Integers:
         if positions.size and not (positions.min() >= 0 and positions.max() < self.n):
-            raise CorruptIndexError("an id leads to no item: the index is damaged; restore a copy or build it again.")
+            raise CorruptIndexError("an id points to no item: the index is damaged; restore a copy or build it again.")
         return positions
 
     def _ids_with(self, ids: Ids | None, m: int) -> IdMap:

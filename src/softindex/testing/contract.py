@@ -54,21 +54,21 @@ class LawContract:
 
     def build(self, catalogue: Catalogue, **changes: Any) -> softindex.Index:
         """Build an index of the catalogue with the options of this contract."""
-        asked = {
+        options = {
             "clusters": catalogue.clusters,
             "log_bias": catalogue.log_bias,
             "seed": 1,
             **self.build_options,
         }
-        return softindex.build(catalogue.vectors, **{**asked, **changes})
+        return softindex.build(catalogue.vectors, **{**options, **changes})
 
     def law(self, index: softindex.Index, query: Floats, temperature: float) -> Doubles:
         """Log-probability (n,) of the items 0 .. n - 1."""
         return index.log_prob(query, np.arange(len(index)), temperature=temperature, method=self.method, **self.options)
 
-    def draw(self, index: softindex.Index, asked: NDArray[Any], n: int, **changes: Any) -> softindex.Draws:
+    def draw(self, index: softindex.Index, batch: NDArray[Any], n: int, **changes: Any) -> softindex.Draws:
         """Sample with the method and options of this contract."""
-        return index.sample(asked, n, **{"temperature": 0.5, "method": self.method, **self.options, **changes})
+        return index.sample(batch, n, **{"temperature": 0.5, "method": self.method, **self.options, **changes})
 
     @quick
     @given(st.data())
@@ -84,10 +84,10 @@ class LawContract:
     @given(st.data())
     def test_log_prob_is_the_law_drawn_from(self, data: st.DataObject) -> None:
         index = self.build(data.draw(catalogues()))
-        asked, temperature = data.draw(queries(index.dim)), data.draw(temperatures())
-        draws = self.draw(index, asked, 9, temperature=temperature)
-        again = index.log_prob(asked, draws.ids, temperature=temperature, method=self.method, **self.options)
-        self._check_told(draws, again)
+        batch, temperature = data.draw(queries(index.dim)), data.draw(temperatures())
+        draws = self.draw(index, batch, 9, temperature=temperature)
+        again = index.log_prob(batch, draws.ids, temperature=temperature, method=self.method, **self.options)
+        self._check_stated(draws, again)
         assert np.isfinite(draws.log_prob).all()
         assert (draws.log_prob <= 0).all()
 
@@ -126,13 +126,13 @@ class LawContract:
             # Zero is no estimate: every cluster was scanned.
             self._check_softmax(catalogue, index, query, temperature)
 
-    def _check_told(self, draws: softindex.Draws, log_prob: Doubles) -> None:
+    def _check_stated(self, draws: softindex.Draws, log_prob: Doubles) -> None:
         """What draws tell of their log-probability is this, or is bracketed by proven bounds as this is."""
         if draws.low is None or draws.high is None:
             np.testing.assert_array_equal(draws.log_prob, log_prob)
             return
-        for told in (draws.log_prob, log_prob):
-            assert ((draws.low <= told) & (told <= draws.high)).all()
+        for stated in (draws.log_prob, log_prob):
+            assert ((draws.low <= stated) & (stated <= draws.high)).all()
 
     def _check_softmax(self, catalogue: Catalogue, index: softindex.Index, query: Floats, temperature: float) -> None:
         law = self.law(index, query, temperature)
@@ -173,20 +173,20 @@ class LawContract:
     @given(st.data())
     def test_the_same_seed_gives_the_same_draws_whatever_the_batch_order_and_threads(self, data: st.DataObject) -> None:
         index = self.build(data.draw(catalogues()))
-        asked = np.random.default_rng(data.draw(st.integers(0, 99))).standard_normal((37, index.dim))
-        asked = asked.astype(np.float32)
-        whole = self.draw(index, asked, 3, seed=7, threads=1)
-        threaded = self.draw(index, asked, 3, seed=7, threads=3)
+        batch = np.random.default_rng(data.draw(st.integers(0, 99))).standard_normal((37, index.dim))
+        batch = batch.astype(np.float32)
+        once = self.draw(index, batch, 3, seed=7, threads=1)
+        threaded = self.draw(index, batch, 3, seed=7, threads=3)
         order = np.random.default_rng(0).permutation(37)
-        shuffled = self.draw(index, asked[order], 3, seed=7)
-        split = np.concatenate([self.draw(index, part, 3, seed=7).ids for part in np.split(asked, [1, 2, 20])])
-        alone = np.stack([self.draw(index, query, 3, seed=7).ids for query in asked])
-        np.testing.assert_array_equal(whole.ids, threaded.ids)
-        np.testing.assert_array_equal(whole.log_prob, threaded.log_prob)
-        np.testing.assert_array_equal(whole.ids[order], shuffled.ids)
-        np.testing.assert_array_equal(whole.ids, split)
-        np.testing.assert_array_equal(whole.ids, alone)
-        np.testing.assert_array_equal(self.draw(index, asked, 8, seed=7).ids[:, :3], whole.ids)
+        shuffled = self.draw(index, batch[order], 3, seed=7)
+        split = np.concatenate([self.draw(index, part, 3, seed=7).ids for part in np.split(batch, [1, 2, 20])])
+        alone = np.stack([self.draw(index, query, 3, seed=7).ids for query in batch])
+        np.testing.assert_array_equal(once.ids, threaded.ids)
+        np.testing.assert_array_equal(once.log_prob, threaded.log_prob)
+        np.testing.assert_array_equal(once.ids[order], shuffled.ids)
+        np.testing.assert_array_equal(once.ids, split)
+        np.testing.assert_array_equal(once.ids, alone)
+        np.testing.assert_array_equal(self.draw(index, batch, 8, seed=7).ids[:, :3], once.ids)
 
     @quick
     @given(st.data())
@@ -203,7 +203,7 @@ class LawContract:
         np.testing.assert_allclose(part, truth, rtol=1e-6, atol=1e-5)
         draws = self.draw(index, query, 20, temperature=temperature, exclude=gone)
         assert not np.isin(draws.ids, gone).any()
-        self._check_told(draws, part[draws.ids])
+        self._check_stated(draws, part[draws.ids])
 
     @quick
     @given(st.data())
@@ -241,18 +241,18 @@ class LawContract:
         assert np.isfinite(draws.log_prob).all()
 
     def _law_of(self, index: softindex.Index, query: Floats, temperature: float, **part: Any) -> Doubles:
-        every, asked = np.arange(len(index)), {"method": self.method, **self.options, **part}
-        return index.log_prob(query, every, temperature=temperature, **asked)
+        every, options = np.arange(len(index)), {"method": self.method, **self.options, **part}
+        return index.log_prob(query, every, temperature=temperature, **options)
 
     def test_a_saved_index_gives_identical_draws_for_the_same_seed(self) -> None:
         index = self.build(self._catalogue())
-        asked = np.random.default_rng(3).standard_normal((11, index.dim)).astype(np.float32)
+        batch = np.random.default_rng(3).standard_normal((11, index.dim)).astype(np.float32)
         with tempfile.TemporaryDirectory() as folder:
             index.save(Path(folder) / "saved")
             for mmap in (True, False):
                 loaded = softindex.load(Path(folder) / "saved", mmap=mmap)
                 assert isinstance(loaded, softindex.Index)
-                before, after = self.draw(index, asked, 5, seed=2), self.draw(loaded, asked, 5, seed=2)
+                before, after = self.draw(index, batch, 5, seed=2), self.draw(loaded, batch, 5, seed=2)
                 np.testing.assert_array_equal(before.ids, after.ids)
                 np.testing.assert_array_equal(before.log_prob, after.log_prob)
 
