@@ -13,13 +13,13 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.data import SETS, open_set
 from benchmarks.peers import FaissTopK, GumbelMax, NumpyExact, NumpyTwoLevel, covariances, torch_draw
+from softindex.builder import build
 from softindex.evaluate.audit import TEMPERATURES
 from softindex.evaluate.datasets import NAMES
 from softindex.evaluate.distances import between, mean_interval
 from softindex.evaluate.methods import DEFAULT, AuditMethod
 from softindex.evaluate.timing import take_turns
 from softindex.evaluate.truth import Truth, find_truth, log_sum_of
-from softindex.builder import build
 from softindex.index import Index
 from softindex.progress import reporting
 from softindex.records import Doubles, Floats, Report
