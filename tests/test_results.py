@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import softindex
-from softindex.contents import _item_arrays
 from softindex.errors import InputError, UnknownIdError
 from softindex.kernels import Engine
 from softindex.laws import FLAT_METHODS, PROVEN_METHODS, TREE_METHODS
@@ -258,7 +257,7 @@ def test_queries_of_a_huge_batch_do_not_depend_on_their_block():
 
 def test_the_engine_takes_the_arrays_of_an_index_by_name_and_no_others():
     index, _ = made(60, clusters=5, codes=True, tree=True)
-    arrays = _item_arrays(index._contents)
+    arrays = dict(index._contents.arrays)
     Engine(arrays)
     required = {name for name in arrays if name not in ("min_cosine", "reach")}
     # Without its first array a group of arrays is missing, and the rest of it belongs nowhere.
