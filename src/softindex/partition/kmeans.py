@@ -14,7 +14,7 @@ from softindex.errors import InputError
 from softindex.partition.frame import Frame, fit_frame
 from softindex.partition.nearest import assign
 from softindex.partition.order import order_by_cluster
-from softindex.partition.relocation import ATTEMPTS_PER_MOVE, Nearest, relocate
+from softindex.partition.relocation import Nearest, Relocation
 from softindex.partition.sizes import fill_empty_clusters, limit_sizes
 from softindex.records import Doubles, Floats, Integers, Partition, Report
 
@@ -136,19 +136,17 @@ def train(
         centroids = start.copy()
     labels = np.full(len(sample), -1, dtype=np.int32)
     squares, second = (np.empty(len(sample), dtype=np.float32) for _ in range(2))
-    attempts = clusters
+    relocate = Relocation(clusters)
     for iteration in range(iterations):
         before = labels.copy()
-        relocating = attempts > 0 and 1 <= iteration <= relocations
+        relocating = 1 <= iteration <= relocations and not relocate.finished
         runner_up = second if relocating else None
         for _ in assign(sample, centroids, pool, labels=labels, squares=squares, second=runner_up):
             pass
         empty = _update(sample, labels, centroids, pool, weights)
         moved = np.empty(0, dtype=np.int64)
         if relocating:
-            moved = relocate(sample, Nearest(labels, squares, second), centroids, pool, random, attempts=attempts)
-            # Once few centroids move, few clusters are left to split.
-            attempts = ATTEMPTS_PER_MOVE * len(moved)
+            moved = relocate(sample, Nearest(labels, squares, second), centroids, pool, random)
             empty = np.setdiff1d(empty, moved)
         if empty.size:
             _reseed(sample, squares, centroids, empty, random, weights)

@@ -12,16 +12,12 @@ from numpy.typing import NDArray
 from softindex.partition.order import order_by_cluster
 from softindex.records import Doubles, Floats, Integers, Partition
 
-__all__ = ["ATTEMPTS_PER_MOVE", "Nearest", "relocate", "two_means"]
+__all__ = ["Nearest", "Relocation", "two_means"]
 
-# The values are not critical: see benchmarks/partition.py for the sets they were chosen on.
-ATTEMPTS_PER_MOVE = 4
-"""Clusters to try to split, for each centroid that moved the last time."""
-MOST_ATTEMPTS = 0.5
-"""Of all clusters, the part with the largest sums of squares."""
-FEWEST_ATTEMPTS = 16
 MARGIN = 1.2
 """A gain must exceed the cost by this factor, because both are estimates."""
+CHANGE = 1.05
+"""A cluster that gained too little is tried again once its sum of squares has grown by this factor."""
 SPLIT_ITEMS = 512
 SPLIT_ROUNDS = 4
 
@@ -44,31 +40,54 @@ class Split:
     second: Floats
 
 
-def relocate(
-    sample: Floats,
-    nearest: Nearest,
-    centroids: Floats,
-    pool: Executor,
-    random: np.random.Generator,
-    *,
-    attempts: int,
-) -> Integers:
-    """Move centroids, in place, where that lowers the sum of squared distances; returns the clusters that they left.
+class Relocation:
+    """Moves centroids between Lloyd's iterations, and remembers where that did not help."""
 
-    Removing a centroid costs about the sum over its items of the difference between their second and their nearest
-    squared distance.  A second centroid in a cluster gains as much as 2-means of its items.  The centroid that costs
-    least moves to the cluster that gains most, and so on, while the gain exceeds the cost by a margin.  About
-    `attempts` clusters, those with the largest sums of squares, are tried.
+    def __init__(self, clusters: int) -> None:
+        self.finished = False
+        """Whether the last call moved no centroid; further calls would not either."""
+        self._gains = np.zeros(clusters)
+        self._sums = np.zeros(clusters)
 
-    The centroids must be the means of their items, and `nearest` must describe them as they were one iteration before.
-    """
-    clusters, labels = len(centroids), nearest.labels
-    sums = np.bincount(labels, weights=nearest.squares, minlength=clusters)
-    difference = nearest.second.astype(np.float64) - nearest.squares
-    cost = np.bincount(labels, weights=difference, minlength=clusters).astype(np.float64, copy=False)
-    most = max(FEWEST_ATTEMPTS, min(attempts, round(MOST_ATTEMPTS * clusters)))
-    crowded = np.argsort(-sums, kind="stable")[:most].tolist()
-    rows, offsets = order_by_cluster(Partition(labels, clusters))
+    def __call__(
+        self, sample: Floats, nearest: Nearest, centroids: Floats, pool: Executor, random: np.random.Generator
+    ) -> Integers:
+        """Move centroids, in place, where that lowers the sum of squares; returns the clusters that they left.
+
+        Removing a centroid costs about the sum over its items of the difference between their second and their nearest
+        squared distance.  A second centroid in a cluster gains as much as 2-means of its items.  The centroid that
+        costs least moves to the cluster that gains most, and so on, while the gain exceeds the cost by a margin.
+
+        The centroids are the means of the items that `nearest` assigns to them.
+        """
+        clusters, labels = len(centroids), nearest.labels
+        sums = np.bincount(labels, weights=nearest.squares, minlength=clusters)
+        difference = nearest.second.astype(np.float64) - nearest.squares
+        cost = np.bincount(labels, weights=difference, minlength=clusters).astype(np.float64, copy=False)
+        promising = self._promising(sums, cost)
+        splits = _splits(sample, Partition(labels, clusters), promising, pool, random)
+        self._sums[promising] = sums[promising]
+        self._gains[promising] = [splits[cluster].gain if cluster in splits else 0.0 for cluster in promising]
+        # In a worker: only there does faiss use one thread.
+        heirs = next(iter(pool.map(_neighbours, [centroids])))
+        left, split = _move(centroids, splits, cost, heirs)
+        self._sums[left] = self._sums[split] = 0.0
+        self.finished = not left.size
+        return left
+
+    def _promising(self, sums: Doubles, cost: Doubles) -> list[int]:
+        """The clusters whose gain, if it is the last one known, is among the largest that can exceed a cost."""
+        gains = np.where(sums > CHANGE * self._sums, np.inf, self._gains)
+        order = np.argsort(-gains, kind="stable")
+        worthwhile = gains[order] > MARGIN * np.sort(cost)
+        return order[: len(order) if worthwhile.all() else int(np.argmin(worthwhile))].tolist()
+
+
+def _splits(
+    sample: Floats, parts: Partition, promising: list[int], pool: Executor, random: np.random.Generator
+) -> dict[int, Split]:
+    """2-means of each promising cluster, or of random members of a large one, where these can be separated."""
+    rows, offsets = order_by_cluster(parts)
 
     def split(cluster: int, seed: int) -> Split | None:
         members = rows[offsets[cluster] : offsets[cluster + 1]]
@@ -77,11 +96,9 @@ def relocate(
         result = two_means(sample[chosen], generator)
         return result and replace(result, gain=result.gain * len(members) / len(chosen))
 
-    seeds = random.integers(1 << 62, size=len(crowded)).tolist()
-    splits = {c: s for c, s in zip(crowded, pool.map(split, crowded, seeds), strict=True) if s is not None}
-    # In a worker: only there does faiss use one thread.
-    heirs = next(iter(pool.map(_neighbours, [centroids])))
-    return _move(centroids, splits, cost, heirs)
+    seeds = random.integers(1 << 62, size=len(promising)).tolist()
+    results = zip(promising, pool.map(split, promising, seeds), strict=True)
+    return {cluster: result for cluster, result in results if result is not None}
 
 
 def two_means(points: Floats, random: np.random.Generator) -> Split | None:
@@ -117,10 +134,10 @@ def _distant(points: Floats, origin: Floats, random: np.random.Generator) -> int
     return int(np.searchsorted(running, random.random() * running[-1], side="right"))
 
 
-def _move(centroids: Floats, splits: dict[int, Split], cost: Doubles, heirs: Integers) -> Integers:
-    """Give the splits that gain most the centroids that cost least; returns the clusters that these left."""
+def _move(centroids: Floats, splits: dict[int, Split], cost: Doubles, heirs: Integers) -> tuple[Integers, Integers]:
+    """Give the splits that gain most the centroids that cost least; returns the clusters left, and those split."""
     cheapest = iter(np.argsort(cost, kind="stable").tolist())
-    kept, left = set[int](), set[int]()
+    kept, left, split = set[int](), set[int](), list[int]()
     for cluster in sorted(splits, key=lambda cluster: -splits[cluster].gain):
         if cluster in left:
             continue
@@ -130,8 +147,9 @@ def _move(centroids: Floats, splits: dict[int, Split], cost: Doubles, heirs: Int
             break
         kept |= {cluster, int(heirs[free])}
         left.add(free)
+        split.append(cluster)
         centroids[cluster], centroids[free] = splits[cluster].first, splits[cluster].second
-    return np.array(sorted(left), dtype=np.int64)
+    return np.array(sorted(left), dtype=np.int64), np.array(split, dtype=np.int64)
 
 
 def _neighbours(centroids: Floats) -> Integers:
