@@ -9,6 +9,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.blas import blas_threads
 from softindex.partition.order import order_by_cluster
 from softindex.records import Doubles, Floats, Integers, Partition
 
@@ -16,10 +17,13 @@ __all__ = ["Nearest", "Relocation", "two_means"]
 
 MARGIN = 1.2
 """A gain must exceed the cost by this factor, because both are estimates."""
-CHANGE = 1.05
-"""A cluster that gained too little is tried again once its sum of squares has grown by this factor."""
+CHANGE = 0.05
+"""A cluster that gained too little is tried again when its size changed, or its sum of squares grew, by this part."""
+SETTLED = 0.05
+"""Relocation ends when nothing moved and at most this part of the clusters was tried."""
 SPLIT_ITEMS = 512
 SPLIT_ROUNDS = 4
+STARTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +49,11 @@ class Relocation:
 
     def __init__(self, clusters: int) -> None:
         self.finished = False
-        """Whether the last call moved no centroid; further calls would not either."""
+        """Whether further calls would hardly move a centroid."""
         self._gains = np.zeros(clusters)
+        """The gain of each cluster, its sum of squares and its size when it was last tried."""
         self._sums = np.zeros(clusters)
+        self._sizes = np.zeros(clusters)
 
     def __call__(
         self, sample: Floats, nearest: Nearest, centroids: Floats, pool: Executor, random: np.random.Generator
@@ -61,26 +67,29 @@ class Relocation:
         The centroids are the means of the items that `nearest` assigns to them.
         """
         clusters, labels = len(centroids), nearest.labels
+        sizes = np.bincount(labels, minlength=clusters)
         sums = np.bincount(labels, weights=nearest.squares, minlength=clusters)
         difference = nearest.second.astype(np.float64) - nearest.squares
         cost = np.bincount(labels, weights=difference, minlength=clusters).astype(np.float64, copy=False)
-        promising = self._promising(sums, cost)
-        splits = _splits(sample, Partition(labels, clusters), promising, pool, random)
-        self._sums[promising] = sums[promising]
+        changed = (sums > (1 + CHANGE) * self._sums) | (np.abs(sizes - self._sizes) > CHANGE * self._sizes)
+        promising = _promising(np.where(changed, np.inf, self._gains), cost)
+        with blas_threads(1):
+            splits = _splits(sample, Partition(labels, clusters), promising, pool, random)
+        self._sums[promising], self._sizes[promising] = sums[promising], sizes[promising]
         self._gains[promising] = [splits[cluster].gain if cluster in splits else 0.0 for cluster in promising]
         # In a worker: only there does faiss use one thread.
         heirs = next(iter(pool.map(_neighbours, [centroids])))
-        left, split = _move(centroids, splits, cost, heirs)
-        self._sums[left] = self._sums[split] = 0.0
-        self.finished = not left.size
+        left = _move(centroids, splits, cost, heirs)
+        self.finished = not left.size and len(promising) <= SETTLED * clusters
         return left
 
-    def _promising(self, sums: Doubles, cost: Doubles) -> list[int]:
-        """The clusters whose gain, if it is the last one known, is among the largest that can exceed a cost."""
-        gains = np.where(sums > CHANGE * self._sums, np.inf, self._gains)
-        order = np.argsort(-gains, kind="stable")
-        worthwhile = gains[order] > MARGIN * np.sort(cost)
-        return order[: len(order) if worthwhile.all() else int(np.argmin(worthwhile))].tolist()
+
+def _promising(gains: Doubles, cost: Doubles) -> list[int]:
+    """The clusters with the largest gains (k,), as many as can exceed the smallest costs (k,)."""
+    order = np.argsort(-gains, kind="stable")
+    worthwhile = gains[order] > MARGIN * np.sort(cost)
+    clusters: list[int] = order[: len(order) if worthwhile.all() else int(np.argmin(worthwhile))].tolist()
+    return clusters
 
 
 def _splits(
@@ -102,42 +111,61 @@ def _splits(
 
 
 def two_means(points: Floats, random: np.random.Generator) -> Split | None:
-    """2-means of the points (m, d), from a start as in k-means++; None where they cannot be separated."""
+    """2-means of the points (m, d); None where they cannot be separated."""
     if len(points) < 2:
         return None
     mean = points.mean(axis=0)
     points = points - mean
-    here = _distant(points, np.zeros_like(mean), random)
-    there = None if here is None else _distant(points, points[here], random)
-    if here is None or there is None:
+    start = _start(points, random)
+    if start is None:
         return None
-    first, second, gain = points[here], points[there], 0.0
+    first, second = start
+    gain = 0.0
     for _ in range(SPLIT_ROUNDS):
         axis = first - second
-        side = np.einsum("md,d->m", points, axis) > (first + second) @ axis / 2
+        side = points @ axis > (first + second) @ axis / 2
         count = np.count_nonzero(side)
         if not 0 < count < len(points):
             return None
         # The points sum to zero, so one side's sum gives both means and the gain.
-        total = points[side].sum(axis=0)
+        total = side.astype(np.float32) @ points
         first, second = total / count, -total / (len(points) - count)
         gain = float(total @ (first - second))
     return Split(gain, mean + first, mean + second)
 
 
-def _distant(points: Floats, origin: Floats, random: np.random.Generator) -> int | None:
-    """A random point, drawn in proportion to its squared distance from the origin; None where all are at distance 0."""
-    difference = points - origin
-    running = np.cumsum(np.einsum("md,md->m", difference, difference), dtype=np.float64)
+def _start(points: Floats, random: np.random.Generator) -> tuple[Floats, Floats] | None:
+    """Two of the points (m, d), whose mean is 0, to start from; None where all are equal.
+
+    The first is the best of several, as a centroid beside the mean: the farthest point alone finds a small group, but
+    also an outlier.  The second is drawn in proportion to the squared distance from the first, as in k-means++.
+    """
+    squares = np.einsum("md,md->m", points, points)
+    chosen = [int(np.argmax(squares)), *_draw(squares, STARTS - 1, random)]
+    products = points @ points[chosen].T
+    gains = np.maximum(2 * products - squares[chosen], 0).sum(axis=0)
+    best = int(np.argmax(gains))
+    first = chosen[best]
+    away = np.maximum(squares - 2 * products[:, best] + squares[first], 0)
+    away[first] = 0
+    return next(((points[first], points[second]) for second in _draw(away, 1, random)), None)
+
+
+def _draw(weights: Floats, count: int, random: np.random.Generator) -> list[int]:
+    """Positions drawn in proportion to weights (m,); none where all are zero."""
+    running = np.cumsum(weights, dtype=np.float64)
     if not running[-1] > 0:
-        return None
-    return int(np.searchsorted(running, random.random() * running[-1], side="right"))
+        return []
+    # Rounding can reach the total itself, which belongs to no position.
+    found = np.searchsorted(running, random.random(count) * running[-1], side="right")
+    positions: list[int] = np.minimum(found, len(weights) - 1).tolist()
+    return positions
 
 
-def _move(centroids: Floats, splits: dict[int, Split], cost: Doubles, heirs: Integers) -> tuple[Integers, Integers]:
-    """Give the splits that gain most the centroids that cost least; returns the clusters left, and those split."""
+def _move(centroids: Floats, splits: dict[int, Split], cost: Doubles, heirs: Integers) -> Integers:
+    """Give the splits that gain most the centroids that cost least; returns the clusters that these left."""
     cheapest = iter(np.argsort(cost, kind="stable").tolist())
-    kept, left, split = set[int](), set[int](), list[int]()
+    kept, left = set[int](), set[int]()
     for cluster in sorted(splits, key=lambda cluster: -splits[cluster].gain):
         if cluster in left:
             continue
@@ -147,9 +175,8 @@ def _move(centroids: Floats, splits: dict[int, Split], cost: Doubles, heirs: Int
             break
         kept |= {cluster, int(heirs[free])}
         left.add(free)
-        split.append(cluster)
         centroids[cluster], centroids[free] = splits[cluster].first, splits[cluster].second
-    return np.array(sorted(left), dtype=np.int64), np.array(split, dtype=np.int64)
+    return np.array(sorted(left), dtype=np.int64)
 
 
 def _neighbours(centroids: Floats) -> Integers:
