@@ -128,8 +128,8 @@ def two_means(points: Floats, random: np.random.Generator) -> Split | None:
         if not 0 < count < len(points):
             return None
         # The points sum to zero, so one side's sum gives both means and the gain.
-        total = side.astype(np.float32) @ points
-        first, second = total / count, -total / (len(points) - count)
+        total: Floats = side.astype(np.float32) @ points
+        first, second = total / np.float32(count), -total / np.float32(len(points) - count)
         gain = float(total @ (first - second))
     return Split(gain, mean + first, mean + second)
 
