@@ -17,13 +17,13 @@ __all__ = ["Nearest", "Relocation", "two_means"]
 
 MARGIN = 1.2
 """A gain must exceed the cost by this factor, because both are estimates."""
-CHANGE = 0.05
+CHANGE = 0.1
 """A cluster that gained too little is tried again when its size changed, or its sum of squares grew, by this part."""
-SETTLED = 0.05
-"""Relocation ends when nothing moved and at most this part of the clusters was tried."""
+PATIENCE = 2
+"""Relocation ends when nothing moved in this many successive calls."""
 SPLIT_ITEMS = 512
 SPLIT_ROUNDS = 4
-STARTS = 8
+STARTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,16 @@ class Relocation:
     """Moves centroids between Lloyd's iterations, and remembers where that did not help."""
 
     def __init__(self, clusters: int) -> None:
-        self.finished = False
-        """Whether further calls would hardly move a centroid."""
+        self._idle = 0
         self._gains = np.zeros(clusters)
         """The gain of each cluster, its sum of squares and its size when it was last tried."""
         self._sums = np.zeros(clusters)
         self._sizes = np.zeros(clusters)
+
+    @property
+    def finished(self) -> bool:
+        """Whether further calls would hardly move a centroid."""
+        return self._idle >= PATIENCE
 
     def __call__(
         self, sample: Floats, nearest: Nearest, centroids: Floats, pool: Executor, random: np.random.Generator
@@ -80,7 +84,7 @@ class Relocation:
         # In a worker: only there does faiss use one thread.
         heirs = next(iter(pool.map(_neighbours, [centroids])))
         left = _move(centroids, splits, cost, heirs)
-        self.finished = not left.size and len(promising) <= SETTLED * clusters
+        self._idle = 0 if left.size else self._idle + 1
         return left
 
 
