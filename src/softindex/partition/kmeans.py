@@ -9,6 +9,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.blas import blas_threads
 from softindex.blocks import blocks
 from softindex.errors import InputError
 from softindex.partition.frame import Frame, fit_frame
@@ -83,7 +84,8 @@ def partition(
         assignment = np.empty(n, dtype=np.int32)
         for done in assign(vectors, centroids, pool, frame=frame, labels=assignment):
             progress("assigning", done, n)
-        limit_sizes(vectors, assignment, centroids, frame, pool, random)
+        with blas_threads(1):
+            limit_sizes(vectors, assignment, centroids, frame, pool, random)
     fill_empty_clusters(vectors, assignment, clusters, frame)
     return Partition(assignment, clusters)
 

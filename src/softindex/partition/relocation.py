@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softindex.blas import blas_threads
+from softindex.blocks import blocks
 from softindex.partition.order import order_by_cluster
 from softindex.records import Doubles, Floats, Integers, Partition
 
@@ -21,9 +22,11 @@ CHANGE = 0.1
 """A cluster that gained too little is tried again when its size changed, or its sum of squares grew, by this part."""
 PATIENCE = 2
 """Relocation ends when nothing moved in this many successive calls."""
+# More items, rounds or starts cost time and hardly found better splits.
 SPLIT_ITEMS = 512
 SPLIT_ROUNDS = 4
 STARTS = 4
+BLOCK_CENTROIDS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +84,7 @@ class Relocation:
             splits = _splits(sample, Partition(labels, clusters), promising, pool, random)
         self._sums[promising], self._sizes[promising] = sums[promising], sizes[promising]
         self._gains[promising] = [splits[cluster].gain if cluster in splits else 0.0 for cluster in promising]
-        # In a worker: only there does faiss use one thread.
-        heirs = next(iter(pool.map(_neighbours, [centroids])))
-        left = _move(centroids, splits, cost, heirs)
+        left = _move(centroids, splits, cost, _neighbours(centroids, pool))
         self._idle = 0 if left.size else self._idle + 1
         return left
 
@@ -183,10 +184,14 @@ def _move(centroids: Floats, splits: dict[int, Split], cost: Doubles, heirs: Int
     return np.array(sorted(left), dtype=np.int64)
 
 
-def _neighbours(centroids: Floats) -> Integers:
+def _neighbours(centroids: Floats, pool: Executor) -> Integers:
     """The nearest other centroid of each centroid, (k,) int64."""
     index = faiss.IndexFlatL2(centroids.shape[1])
     index.add(centroids)
-    nearest = index.search(centroids, 2)[1]
-    own = nearest[:, 0] == np.arange(len(centroids))
-    return np.where(own, nearest[:, 1], nearest[:, 0])
+
+    def search(part: slice) -> Integers:
+        # The nearest is the centroid itself, unless another one is equal.
+        nearest: Integers = index.search(centroids[part], 2)[1]
+        return np.where(nearest[:, 0] == np.arange(part.start, part.stop), nearest[:, 1], nearest[:, 0])
+
+    return np.concatenate(list(pool.map(search, blocks(len(centroids), BLOCK_CENTROIDS))))

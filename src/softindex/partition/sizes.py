@@ -22,6 +22,7 @@ LARGEST = 8
 SMALLEST_SIDE = 1 / LARGEST
 """Of a split.  Both sides then hold more than the mean, so each split uses up a cluster smaller than it, and ends."""
 SPLIT_ITEMS = 4096
+HOMELESS_ITEMS = 1 << 16
 # Each round splits every cluster that can be split, so this many rounds fill 2^32 clusters or leave none to split.
 SPLIT_ROUNDS = 32
 
@@ -58,8 +59,9 @@ def limit_sizes(
         for cluster in (largest, smallest):
             centroids[cluster] = _centre(vectors, members[cluster], frame)
         labels = np.empty(len(homeless), dtype=np.int32)
-        for _ in assign(vectors[homeless], centroids, pool, frame=frame, labels=labels):
-            pass
+        # In parts: a memmap may be larger than memory.
+        for part in blocks(len(homeless), HOMELESS_ITEMS):
+            list(assign(vectors[homeless[part]], centroids, pool, frame=frame, labels=labels[part]))
         for cluster in np.unique(labels).tolist():
             members[cluster] = np.concatenate([members[cluster], homeless[labels == cluster]])
             divisible[cluster] = True
