@@ -13,7 +13,7 @@ from softindex.blas import blas_threads
 from softindex.blocks import blocks
 from softindex.errors import InputError
 from softindex.partition.frame import Frame, fit_frame
-from softindex.partition.nearest import assign
+from softindex.partition.nearest import BLOCK_ROWS, assign, block_rows
 from softindex.partition.order import order_by_cluster
 from softindex.partition.relocation import Nearest, Relocation
 from softindex.partition.sizes import fill_empty_clusters, limit_sizes
@@ -76,13 +76,13 @@ def partition(
     # a busy machine makes two of them slower than one.
     with ThreadPoolExecutor(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
         frame, sample = _sample(vectors, clusters, random)
-        relocations = max(0, iterations - 1 - SETTLING)
+        relocations, block = max(0, iterations - 1 - SETTLING), block_rows(vectors.shape[1])
         centroids = train(
-            sample, clusters, random, pool, iterations=iterations, report=progress, relocations=relocations
+            sample, clusters, random, pool, iterations=iterations, report=progress, relocations=relocations, block=block
         )
         del sample
         assignment = np.empty(n, dtype=np.int32)
-        for done in assign(vectors, centroids, pool, frame=frame, labels=assignment):
+        for done in assign(vectors, centroids, pool, frame=frame, labels=assignment, block=block):
             progress("assigning", done, n)
         with blas_threads(1):
             limit_sizes(vectors, assignment, centroids, frame, pool, random)
@@ -122,12 +122,13 @@ def train(
     weights: Doubles | None = None,
     start: Floats | None = None,
     relocations: int = 0,
+    block: int = BLOCK_ROWS,
 ) -> Floats:
     """Lloyd's iterations from random items, or from `start`; returns centroids (clusters, d) float32.
 
     A centroid that lost its items moves to an item drawn in proportion to its squared distance, as in k-means++.
     weights (m,), positive, say how much each item counts.  At most `relocations` iterations, from the second on, also
-    move centroids to where they are missed most; this does not support weights.
+    move centroids to where they are missed most; this does not support weights.  `block` is that of assign.
     """
     if relocations and weights is not None:
         raise ValueError("relocations are not supported with weights; pass relocations=0.")
@@ -143,7 +144,7 @@ def train(
         before = labels.copy()
         relocating = 1 <= iteration <= relocations and not relocate.finished
         runner_up = second if relocating else None
-        for _ in assign(sample, centroids, pool, labels=labels, squares=squares, second=runner_up):
+        for _ in assign(sample, centroids, pool, labels=labels, squares=squares, second=runner_up, block=block):
             pass
         empty = _update(sample, labels, centroids, pool, weights)
         moved = np.empty(0, dtype=np.int64)

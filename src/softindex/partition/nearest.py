@@ -14,13 +14,20 @@ from softindex.blocks import blocks, rows_per_block
 from softindex.partition.frame import Frame
 from softindex.records import Floats
 
-__all__ = ["BLOCK_ELEMENTS", "assign"]
+__all__ = ["BLOCK_ELEMENTS", "BLOCK_ROWS", "assign", "block_rows"]
 
-# With fewer values faiss uses a loop that is three to ten times slower than its matrix products (measured with 1.15);
-# more rows only cost memory.
+# More rows only cost memory.
 BLOCK_ROWS = 4096
 FEWEST_VALUES = 1 << 17
 BLOCK_ELEMENTS = 1 << 22
+
+
+def block_rows(d: int) -> int:
+    """The rows of d values that faiss searches fastest.
+
+    With fewer than 2^17 values it uses a loop, three to ten times slower than its matrix products (version 1.15).
+    """
+    return max(BLOCK_ROWS, -(-FEWEST_VALUES // d))
 
 
 def assign(
@@ -32,21 +39,21 @@ def assign(
     frame: Frame | None = None,
     squares: Floats | None = None,
     second: Floats | None = None,
+    block: int = BLOCK_ROWS,
 ) -> Iterator[int]:
     """Write the nearest centroid of each item into `labels`, block by block; yields how many items are done.
 
     Without a frame, the vectors must be framed already.  `squares` receives the squared distances, and `second` those
-    to the second nearest centroid.
+    to the second nearest centroid.  `block` is the number of rows per search; another one can change the rounding.
     """
     n, d = vectors.shape
     index = faiss.IndexFlatL2(d)
     index.add(centroids)
-    rows = max(BLOCK_ROWS, -(-FEWEST_VALUES // d))
-    step = min(rows, rows_per_block(BLOCK_ELEMENTS, d, least=256))
+    step = min(block, rows_per_block(BLOCK_ELEMENTS, d, least=256))
 
     def work(part: slice) -> int:
-        block = vectors[part]
-        distances, nearest = index.search(frame(block) if frame else block, 1 if second is None else 2)
+        rows = vectors[part]
+        distances, nearest = index.search(frame(rows) if frame else rows, 1 if second is None else 2)
         # An item 1e19 times longer than all sampled ones overflows and has no nearest centroid; any cluster will do.
         labels[part] = np.maximum(nearest[:, 0], 0)
         if squares is not None:
