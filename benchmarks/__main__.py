@@ -15,6 +15,7 @@ SECTIONS = {
     "defaults": "defaults:run",
     "threads": "draws:run_threads",
     "build": "build:run",
+    "partition": "partition:run",
     "adaptive": "adaptive:run",
     "training": "training:run",
     "mol": "mol:run",

@@ -120,6 +120,73 @@ def test_equal_vectors_are_always_in_one_cluster_unless_an_empty_cluster_had_to_
     assert np.all(clusters == clusters[:, :1])
 
 
+def assert_sizes_are_bounded(vectors, parts):
+    """No cluster holds more than 8 times the mean, unless one vector makes up three quarters of it."""
+    sizes = sizes_of(parts)
+    assert sizes.sum() == len(vectors)
+    for cluster in np.flatnonzero(sizes > 8 * len(vectors) / parts.clusters):
+        repeats = np.unique(vectors[parts.assignment == cluster], axis=0, return_counts=True)[1]
+        assert repeats.max() >= 0.75 * sizes[cluster]
+
+
+def uneven(kind):
+    random = np.random.default_rng(0)
+    if kind == "groups of heavy-tailed size":
+        counts = np.maximum(1, 6000 / np.arange(1, 201) ** 1.3).astype(int)
+        return np.repeat(random.standard_normal((200, 8)), counts, axis=0) + 0.01 * normal(counts.sum(), 8)
+    if kind == "a dense ball":
+        return np.concatenate([1e-6 * normal(9000, 8), normal(1000, 8)]) + np.float32(1)
+    if kind == "lengths of all scales":
+        return normal(10_000, 4) * 10.0 ** random.uniform(-12, 0, (10_000, 1))
+    if kind == "one coordinate each":
+        return np.eye(300)[random.integers(0, 300, 3000)] * random.uniform(1, 2, (3000, 1))
+    return normal(10_000, 1) ** 7
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "groups of heavy-tailed size",
+        "a dense ball",
+        "lengths of all scales",
+        "one coordinate each",
+        "one dimension with heavy tails",
+    ],
+)
+@pytest.mark.parametrize("clusters", [20, 100])
+def test_no_cluster_holds_more_than_eight_times_the_mean(kind, clusters):
+    vectors = uneven(kind).astype(np.float32)
+    parts = partition(vectors, clusters, seed=0, threads=2)
+    sizes = sizes_of(parts)
+    assert sizes.max() <= 8 * len(vectors) / clusters
+    assert sizes.min() > 0
+    assert np.array_equal(parts.assignment, partition(vectors, clusters, seed=0, threads=1).assignment)
+
+
+def test_a_vector_repeated_very_often_keeps_one_cluster_and_all_others_are_bounded():
+    vectors = np.concatenate([np.full((5000, 6), 0.3, np.float32), 0.01 * normal(5000, 6) + np.float32(0.3)])
+    parts = partition(vectors, 100, seed=0, threads=2)
+    assert_sizes_are_bounded(vectors, parts)
+    assert np.unique(parts.assignment[:5000]).size == 1
+
+
+def test_equal_vectors_stay_together_when_a_large_cluster_is_split():
+    vectors = np.repeat(np.concatenate([1e-3 * normal(1800, 5), normal(200, 5)]), 5, axis=0)
+    parts = partition(vectors, 100, seed=0, threads=2)
+    assert sizes_of(parts).max() <= 8 * len(vectors) / 100
+    clusters = parts.assignment.reshape(-1, 5)
+    assert np.all(clusters == clusters[:, :1])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(20, 400), st.integers(1, 4), st.integers(1, 9), st.floats(0, 12), st.integers(0, 2**32))
+def test_sizes_are_bounded_for_any_skew(n, d, levels, skew, seed):
+    random = np.random.default_rng(seed)
+    vectors = (random.integers(0, levels, (n, d)) * 10.0 ** random.uniform(-skew, 0, (n, 1))).astype(np.float32)
+    clusters = int(random.integers(10, n + 1))
+    assert_sizes_are_bounded(vectors, partition(vectors, clusters, seed=seed, threads=1))
+
+
 @pytest.mark.parametrize(("n", "d", "clusters"), [(1000, 1, 32), (300, 4096, 17), (101, 3, 100), (1, 1, 1), (2, 1, 1)])
 def test_extreme_shapes_are_served(n, d, clusters):
     assert sizes_of(partition(normal(n, d), clusters, seed=0, threads=2)).sum() == n

@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softindex.blocks import blocks
-from softindex.partition.kmeans import ITERATIONS, Frame, assign, check_clusters, fit_frame, silent, train
+from softindex.partition.frame import Frame, fit_frame
+from softindex.partition.kmeans import ITERATIONS, check_clusters, silent, train
+from softindex.partition.nearest import assign
 from softindex.records import Branches, Floats, Integers, Partition, Report
 
 __all__ = ["LEAF_ITEMS", "grow"]
