@@ -27,7 +27,7 @@ def distances(index, queries, temperature, **options):
 
 
 def made(kind, rng):
-    """Sets that were not used for tuning: few and many dimensions, lengths of all sizes, heavy tails."""
+    """Sets of other kinds: few and many dimensions, lengths of all sizes, heavy tails.  No law was tuned on them."""
     if kind == "8 dimensions":
         return mixture(rng, 200_000, 8, 300, 0.3)
     if kind == "768 dimensions":

@@ -114,7 +114,9 @@ def _build(
     if plan.tree:
         parts, branches = grow(items, plan.clusters, seed=plan.seed, **every)
     else:
-        parts = partition(items, plan.clusters or max(1, round(len(items) ** 0.5)), seed=plan.seed, **every)
+        clusters = plan.clusters or max(1, round(len(items) ** 0.5))
+        # Every published table was measured with plain k-means: relocation and the limit on sizes wait for new tables.
+        parts = partition(items, clusters, seed=plan.seed, relocations=0, largest=None, **every)
     order, offsets = order_by_cluster(parts)
     shuffle_clusters(order, offsets, seed=plan.seed)
     positions = inverse_order(order)

@@ -16,7 +16,7 @@ from softindex.partition.frame import Frame, fit_frame
 from softindex.partition.nearest import BLOCK_ROWS, assign, block_rows
 from softindex.partition.order import order_by_cluster
 from softindex.partition.relocation import Nearest, Relocation
-from softindex.partition.sizes import fill_empty_clusters, limit_sizes
+from softindex.partition.sizes import LARGEST, fill_empty_clusters, limit_sizes
 from softindex.records import Doubles, Floats, Integers, Partition, Report
 
 __all__ = [
@@ -47,6 +47,8 @@ def partition(
     seed: int,
     threads: int,
     iterations: int = ITERATIONS,
+    relocations: int | None = None,
+    largest: float | None = LARGEST,
     report: Report | None = None,
 ) -> Partition:
     """Assign every item to one of `clusters` clusters by k-means.
@@ -55,9 +57,10 @@ def partition(
     trained on at most 256 random items per cluster.  Every item then goes to its nearest centroid (in float32; the
     lower index where distances are equal).
 
-    Clusters of more than 8 times the mean size are split, and the smallest clusters make room for the parts: their
-    items go to the next nearest centroid.  A cluster stays larger only where one vector, repeated, makes up three
-    quarters of it.  Clusters left empty take over the far items of a large cluster; they stay empty only where the
+    Clusters of more than `largest` times the mean size are split, and the smallest clusters make room for the parts:
+    their items go to the next nearest centroid.  A cluster stays larger only where one vector, repeated, makes up three
+    quarters of it; None splits nothing.  relocations: iterations that also move centroids to where they are missed most;
+    None: all but the last ones.  Clusters left empty take over the far items of a large cluster; they stay empty only where the
     items have fewer distinct vectors than there are clusters.
 
     The same seed gives the same partition for any number of threads, because one thread computes each block of rows.
@@ -76,16 +79,18 @@ def partition(
     # a busy machine makes two of them slower than one.
     with ThreadPoolExecutor(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
         frame, sample = _sample(vectors, clusters, random)
-        relocations, block = max(0, iterations - 1 - SETTLING), block_rows(vectors.shape[1])
+        moving = max(0, iterations - 1 - SETTLING) if relocations is None else relocations
+        block = block_rows(vectors.shape[1])
         centroids = train(
-            sample, clusters, random, pool, iterations=iterations, report=progress, relocations=relocations, block=block
+            sample, clusters, random, pool, iterations=iterations, report=progress, relocations=moving, block=block
         )
         del sample
         assignment = np.empty(n, dtype=np.int32)
         for done in assign(vectors, centroids, pool, frame=frame, labels=assignment, block=block):
             progress("assigning", done, n)
-        with blas_threads(1):
-            limit_sizes(vectors, assignment, centroids, frame, pool, random)
+        if largest is not None:
+            with blas_threads(1):
+                limit_sizes(vectors, assignment, centroids, frame, pool, random, largest)
     fill_empty_clusters(vectors, assignment, clusters, frame)
     return Partition(assignment, clusters)
 

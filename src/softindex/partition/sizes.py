@@ -34,14 +34,15 @@ def limit_sizes(
     frame: Frame,
     pool: Executor,
     random: np.random.Generator,
+    most: float = LARGEST,
 ) -> None:
-    """Split every cluster of more than 8 times the mean size, in place, except where the items are mostly equal.
+    """Split every cluster of more than `most` times the mean size, in place, except where the items are mostly equal.
 
     One side of each split takes the place of the smallest cluster, whose items go to the nearest centroids that are
     left.  A cluster is not split where one vector makes up three quarters of it.  Changes the centroids, too.
     """
     clusters = len(centroids)
-    limit = LARGEST * len(vectors) / clusters
+    limit = most * len(vectors) / clusters
     sizes = np.bincount(assignment, minlength=clusters)
     if sizes.max() <= limit:
         return
