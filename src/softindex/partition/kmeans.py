@@ -57,11 +57,12 @@ def partition(
     trained on at most 256 random items per cluster.  Every item then goes to its nearest centroid (in float32; the
     lower index where distances are equal).
 
-    Clusters of more than `largest` times the mean size are split, and the smallest clusters make room for the parts:
-    their items go to the next nearest centroid.  A cluster stays larger only where one vector, repeated, makes up three
-    quarters of it; None splits nothing.  relocations: iterations that also move centroids to where they are missed most;
-    None: all but the last ones.  Clusters left empty take over the far items of a large cluster; they stay empty only where the
-    items have fewer distinct vectors than there are clusters.
+    Clusters of more than `largest` times the mean size are split (None: none are), and the smallest clusters make room
+    for the parts: their items go to the next nearest centroid.  A cluster stays larger only where one vector, repeated,
+    makes up three quarters of it.  Clusters left empty take over the far items of a large cluster; they stay empty only
+    where the items have fewer distinct vectors than there are clusters.
+
+    relocations: iterations that also move centroids to where they are missed most; None: all but the last ones.
 
     The same seed gives the same partition for any number of threads, because one thread computes each block of rows.
     `report(stage, done, total)` is called after each training iteration and each block of items.
