@@ -7,7 +7,7 @@ import pytest
 
 from softindex.errors import CorruptIndexError
 from softindex.fields import ADAPTIVE, INDEX, MIXTURE, Field, Table, flatten, whole_number
-from softindex.records import Stored
+from softindex.records import FORMAT_VERSION, Stored
 
 TABLE = Table(
     "sample",
@@ -99,6 +99,10 @@ def test_every_array_is_described_once_for_each_group(table):
     described = [(field.name, field.group) for field in table.fields]
     assert len(set(described)) == len(described)
     assert {field.values for field in table.fields} <= {"", "finite", "nonnegative", "log"}
+
+
+def test_no_kind_is_saved_in_a_version_that_does_not_load():
+    assert max(table.version for table in (INDEX, MIXTURE, ADAPTIVE)) == FORMAT_VERSION
 
 
 def test_memory_is_counted_by_group():

@@ -101,7 +101,7 @@ Best top_k(Query& query, const Positions& excluded, int64_t k, int64_t* position
   int64_t scored = 0;
   for (int64_t visited = 0; first != last; ++visited) {
     const int64_t cluster = *first;
-    if (best.full() && (probes < 0 ? bounds[cluster] < best.threshold() : visited >= probes)) break;
+    if (best.full() && (bounds[cluster] < best.threshold() || (probes >= 0 && visited >= probes))) break;
     offer_cluster(query, excluded, cluster, best);
     scored += view.size(cluster);
     std::pop_heap(first, last--, later);

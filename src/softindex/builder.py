@@ -141,6 +141,7 @@ def _build(
         "ids": names.kind,
         "dispersion": moments.dispersion.kind,
         "rank": moments.dispersion.rank,
+        "log_bias": prior is not None,
         "codes": plan.codes,
         "tree": plan.tree,
     }

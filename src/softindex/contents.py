@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from softindex.fields import INDEX, damaged, whole_number
 from softindex.ids import IdMap, id_map_from_arrays
 from softindex.kernels import Engine, preferred_target
-from softindex.records import FORMAT_VERSION, Json, Stored
+from softindex.records import Json, Stored
 
 __all__ = ["Contents", "from_stored", "make_engine", "to_stored"]
 
@@ -33,7 +33,7 @@ class Contents:
     ids: IdMap
     parameters: Json
     """How the index was built, and what it holds."""
-    version: int = FORMAT_VERSION
+    version: int = INDEX.version
     """Format version it is saved in."""
 
 
@@ -51,11 +51,11 @@ def to_stored(contents: Contents) -> Stored:
 
 def from_stored(stored: Stored) -> Contents:
     """The contents that were saved; CorruptIndexError where an array is missing or does not fit."""
-    parameters = {**UNSAID, **stored.parameters}
+    parameters = {**UNSAID, **stored.parameters, "log_bias": "log_bias" in stored.arrays}
     for name, choices in CHOICES.items():
         if parameters.get(name) not in choices:
             raise damaged(f"its parameter {name} is {parameters.get(name)!r}")
-    INDEX.check(stored, _sizes(parameters), _groups(parameters, stored))
+    INDEX.check(stored, _sizes(parameters), _groups(parameters))
     ids = id_map_from_arrays(parameters["ids"], stored.arrays)
     arrays = {name: array for name, array in stored.arrays.items() if not name.startswith("id_")}
     return Contents(arrays, ids, parameters, stored.version)
@@ -69,12 +69,9 @@ def _sizes(parameters: Json) -> dict[str, int]:
     return {**sizes, "r": whole_number({"rank": r}, "rank"), "1": 1, "2": 2}
 
 
-def _groups(parameters: Json, stored: Stored) -> set[str]:
-    """Groups of arrays that the parameters ask for; log biases and (in version 1) outliers are there or not."""
+def _groups(parameters: Json) -> set[str]:
+    """Groups of arrays that the parameters ask for; in version 1 the outliers may be missing."""
     kind = parameters["dispersion"]
-    groups = {parameters["ids"], kind, "outliers"} | {name for name in ("codes", "tree") if parameters[name]}
-    if parameters["tree"]:
-        groups.add(f"tree-{kind}")
-    if "log_bias" in stored.arrays:
-        groups.add("log_bias")
-    return groups
+    groups = {parameters["ids"], kind, "outliers"}
+    groups |= {name for name in ("codes", "tree", "log_bias") if parameters[name]}
+    return groups | {f"tree-{kind}"} if parameters["tree"] else groups

@@ -28,7 +28,11 @@ class InputError(SoftindexError, ValueError):
 
 
 class UnknownIdError(InputError, LookupError):
-    """An id that the index does not hold."""
+    """An id that the index does not hold; `id` is that id."""
+
+    def __init__(self, message: str, id: object = None) -> None:
+        super().__init__(message)
+        self.id = id
 
 
 class MethodError(InputError):

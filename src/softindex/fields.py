@@ -69,6 +69,11 @@ class Table:
     kind: str
     fields: tuple[Field, ...]
 
+    @property
+    def version(self) -> int:
+        """Format version that this kind is saved in: the last one that changed it."""
+        return max(field.since for field in self.fields)
+
     def check(self, stored: Stored, sizes: Mapping[str, int], groups: Iterable[str]) -> None:
         """Raise CorruptIndexError unless the arrays are those of these groups, with these sizes.
 
@@ -186,7 +191,7 @@ INDEX = Table(
 MIXTURE = Table(
     "mixture-index",
     (
-        Field("components", "float32", "n p c"),
+        Field("components", "float32", "n p c", since=2),
         Field("averages", "float32", "n c"),
         Field("lengths", "float64", "p", values="nonnegative"),
         Field("gates", "float32", "n pairs", "item gates"),

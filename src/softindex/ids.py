@@ -51,7 +51,7 @@ def _kind_of(ids: NDArray[Any]) -> str:
 
 
 def _unknown(wanted: object) -> UnknownIdError:
-    return UnknownIdError(f"id {wanted!r} is not in this index; pass ids that it was built with.")
+    return UnknownIdError(f"id {wanted!r} is not in this index; pass ids that it was built with.", wanted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,8 +260,8 @@ class Index:
             k: Number of items.
             temperature: The score is `q.x + bias + temperature * log_bias`: the order of the probabilities at that
                 temperature.  Without log biases it does not matter.
-            probes: None: scan clusters until bounds on the others prove the k best.  m: scan the m most promising
-                clusters, or more where these hold fewer than k items; `proven` and `gap` say what that proves.
+            probes: None: scan clusters until bounds on the others prove the k best.  m: scan at most the m most
+                promising clusters (more where these hold fewer than k items); `proven` and `gap` say what is proven.
             exclude: Ids to leave out, (m,) for all queries or one sequence (or None) per query.
             unknown: "ignore": drop ids in `exclude` that the index does not hold.
             threads: Number of threads; all CPUs when None.

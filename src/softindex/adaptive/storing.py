@@ -20,7 +20,7 @@ def to_arrays(layer: Layer, calibration: Calibration | None) -> Stored:
     arrays = {"weights": rows.array, "bias": layer.bias, "log_bias": layer.log_bias, **layer.screen.arrays()}
     if calibration is not None:
         arrays["calibration"] = calibration.ratios
-    return Stored(ADAPTIVE.kind, {"seed": layer.seed, "n": rows.n, "d": rows.d}, arrays)
+    return Stored(ADAPTIVE.kind, {"seed": layer.seed, "n": rows.n, "d": rows.d}, arrays, ADAPTIVE.version)
 
 
 def from_arrays(stored: Stored) -> tuple[Layer, Calibration | None]:

@@ -32,7 +32,10 @@ def build(
     ids: Annotated[
         Path | None, typer.Option(help="Text file with one id per line: all integers, or all strings.")
     ] = None,
-    log_bias: Annotated[Path | None, typer.Option(help=".npy file with one log bias per item.")] = None,
+    bias: Annotated[
+        Path | None, typer.Option(help=".npy file with one bias per item, divided by the temperature.")
+    ] = None,
+    log_bias: Annotated[Path | None, typer.Option(help=".npy file with one log bias per item, not divided.")] = None,
     clusters: Annotated[
         int | None,
         typer.Option(help="Number of clusters; sqrt(items) when left out (with --tree: at most 1024 items each)."),
@@ -55,6 +58,7 @@ def build(
     built = softindex.build(
         vectors,
         ids=None if ids is None else read_ids(ids),
+        bias=None if bias is None else read_array(bias),
         log_bias=None if log_bias is None else read_array(log_bias),
         clusters=clusters,
         dispersion=_parse_dispersion(dispersion),

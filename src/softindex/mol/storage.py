@@ -39,7 +39,7 @@ def to_stored(snapshot: Snapshot) -> Stored:
         "next_row": snapshot.next_row,
         "n": snapshot.n,
     }
-    return Stored(KIND, parameters, arrays)
+    return Stored(KIND, parameters, arrays, MIXTURE.version)
 
 
 def from_stored(stored: Stored) -> Snapshot:
