@@ -134,10 +134,9 @@ class BoundMixture {
 }  // namespace
 
 void bind_mixture(nb::module_& m) {
-  nb::class_<BoundMixture>(
-      m, "Mixture",
-      "Items of a learned similarity; reads the arrays where they are. Queries (b, parts / 4 rounded up, "
-      "d, 4) hold four components at a time, padded with zeros.")
+  nb::class_<BoundMixture>(m, "Mixture",
+                           "Items of a learned similarity; reads the arrays where they are.\n"
+                           "Queries (b, parts / 4 rounded up, d, 4) hold four components at a time, padded with zeros.")
       .def(nb::init<const nb::typed<nb::dict, nb::str, nb::any>&, int64_t, const std::string&>(), "arrays"_a,
            "query_parts"_a, "target"_a = "",
            "The arrays by the names they are stored under: components, averages and, if there are some, gates, gate.*")

@@ -127,7 +127,7 @@ class _State:
         self._excess += float((self._weights[new] - np.exp(self.logits[new] - self._peak)).sum())
 
     def _lower(self) -> None:
-        """Make the logits of scored items their weights; they add up to the same as if only these were known."""
+        """Make the logits of all scored items their bounds."""
         scored = np.flatnonzero(self._known)
         upper = np.array(self._upper)
         upper[scored] = self.logits[scored]

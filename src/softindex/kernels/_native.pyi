@@ -291,7 +291,8 @@ def pull(
 
 class Mixture:
     """
-    Items of a learned similarity; reads the arrays where they are. Queries (b, parts / 4 rounded up, d, 4) hold four components at a time, padded with zeros.
+    Items of a learned similarity; reads the arrays where they are.
+    Queries (b, parts / 4 rounded up, d, 4) hold four components at a time, padded with zeros.
     """
 
     def __init__(self, arrays: dict[str, Any], query_parts: int, target: str = "") -> None:
