@@ -19,7 +19,7 @@ from softindex.evaluate.datasets import NAMES
 from softindex.evaluate.distances import between, mean_interval
 from softindex.evaluate.methods import DEFAULT, AuditMethod
 from softindex.evaluate.timing import take_turns
-from softindex.evaluate.truth import Truth, find_truth, log_sum_of
+from softindex.evaluate.truth import Truth, find_truth
 from softindex.index import Index
 from softindex.progress import reporting
 from softindex.records import Doubles, Floats, Report
@@ -161,7 +161,7 @@ def _measure_top_k(built: _Built, queries: Floats, truth: Truth, place: int, thr
 
     def lost(rows: Any) -> Doubles:
         kept = [
-            log_sum_of(built.vectors, chosen[chosen >= 0], query, temperature)
+            np.logaddexp.reduce(built.vectors[chosen[chosen >= 0]].astype(np.float64) @ query / temperature)
             for query, chosen in zip(queries, rows, strict=True)
         ]
         return np.asarray(np.maximum(0.0, log_partition - kept))

@@ -126,16 +126,20 @@ def test_top_k_takes_probes(saved):
     )
     assert all(one["items_scored"] < all_["items_scored"] for one, all_ in zip(quick, proven, strict=True))
     assert all(line["proven"] == [True] * 3 and line["gap"] == 0 for line in proven)
-    assert all(line["proven"] == [False] * 3 and line["gap"] is None for line in quick)
+    assert all(line["gap"] >= 0 and (line["gap"] == 0) == all(line["proven"]) for line in quick)
+    assert any(line["gap"] > 0 for line in quick)
 
 
 def test_the_table_of_the_best_shows_what_is_proven_and_the_gap(saved):
-    for more, shown in (((), ["yes", "0"]), (("--probes", 1), ["no", "-"])):
-        done = run("top-k", saved / "index", saved / "queries.npy", "-k", 2, *more)
+    for more in ((), ("--probes", 1)):
+        command = ("top-k", saved / "index", saved / "queries.npy", "-k", 2, *more)
+        done, lines = run(*command), [json.loads(line) for line in run(*command, "--json").stdout.splitlines()]
         assert done.returncode == 0, done.stderr
         cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines() if "│" in line]
-        assert [row[3:5] for row in cells[::2]] == [shown] * 3
-        assert [row[3:5] for row in cells[1::2]] == [[shown[0], ""]] * 3
+        proven = ["yes" if one else "no" for line in lines for one in line["proven"]]
+        assert [row[3] for row in cells] == proven
+        assert [float(row[4]) for row in cells[::2]] == pytest.approx([line["gap"] for line in lines], rel=0.1)
+        assert [row[4] for row in cells[1::2]] == [""] * 3
 
 
 def test_log_partition_prints_the_value_and_its_bounds(saved):
@@ -235,7 +239,7 @@ def test_tables_for_people(saved):
 
 def test_info_and_verify_for_programs(saved):
     facts = json.loads(run("info", saved / "index", "--json").stdout)
-    assert (facts["kind"], facts["items"], facts["dim"], facts["version"]) == ("index", 500, 4, 1)
+    assert (facts["kind"], facts["items"], facts["dim"], facts["version"]) == ("index", 500, 4, 2)
     blobs = json.loads(run("verify", saved / "index", "--json").stdout)["blobs"]
     assert {"name": "vectors", "bytes": 8064} in blobs
     assert run("--version").stdout.startswith("softindex ")
@@ -244,11 +248,11 @@ def test_info_and_verify_for_programs(saved):
 def test_everything_that_can_be_saved_can_be_verified(tmp_path):
     rows = np.random.default_rng(0).standard_normal((60, 5), dtype=np.float32)
     softindex.AdaptiveSoftmax(rows).save(tmp_path / "classes")
-    form = softindex.mol.Form(1, 1, 5, 1.0, False, None, None, False)
+    spec = softindex.mol.SimilaritySpec(1, 1, 5, 1.0, False, None, None, False)
 
     class Given:
-        def form(self):
-            return form
+        def spec(self):
+            return spec
 
         def item_side(self, items):
             return softindex.mol.ItemSide(items[:, None], None)

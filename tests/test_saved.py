@@ -1,4 +1,4 @@
-"""An index on disk: whole, the same as before, and for ever."""
+"""An index on disk: intact, the same as before, and in every later version."""
 
 import json
 import sys

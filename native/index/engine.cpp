@@ -81,7 +81,7 @@ void Engine::for_each_batch(const Request& request, const QueryNames& names, con
   const int64_t d = view_.d, width = padded(d);
   if (width == d) return per_batch(Batch{0, request.b, {request.queries, 0, d}, names, *own});
   const int64_t most = std::max<int64_t>(group_size, staged_bytes / (width * (int64_t)sizeof(float)));
-  std::vector<float>& staged = (*own).queries;
+  AlignedVector<float>& staged = (*own).queries;
   for (int64_t first = 0; first < request.b; first += most) {
     const int64_t count = std::min(most, request.b - first);
     // Only the first d numbers of a row are ever written: the padding stays zero.

@@ -113,7 +113,7 @@ void estimate_from_means(Query& query) {
 // The query is scaled to length one first, as the products of a long one could overflow float32.
 void stage_full_query(Query& query) {
   const int64_t d = query.view.d;
-  std::vector<float>& unit = query.workspace.weights;
+  AlignedVector<float>& unit = query.workspace.weights;
   unit.resize(std::max<size_t>(unit.size(), d));
   const double inverse = query.squared_norm() > 0 ? 1.0 / std::sqrt(query.squared_norm()) : 0.0;
   for (int64_t j = 0; j < d; ++j) unit[j] = (float)(query.vector[j] * inverse);

@@ -68,6 +68,8 @@ void offer_cluster(const Query& query, const Positions& excluded, int64_t cluste
   const double temperature = query.request.temperature;
   const int64_t *first = excluded.first, *last = excluded.first + excluded.count;
   double threshold = best.threshold();
+  // Most clusters hold nothing that is good enough, and one pass at full speed tells so.
+  if (bias == nullptr && query.kernels.largest(dots, count) < threshold) return;
   for (int64_t i = 0; i < count; ++i) {
     // In double: a large bias must not swallow the differences between scores.
     double score = dots[i];

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/aligned.h"
 #include "index/view.h"
 
 namespace softindex {
@@ -19,21 +20,21 @@ struct PendingDraw {
 };
 
 struct Workspace {
-  std::vector<float> queries;  // (queries at a time, padded(d)): those of a call, where they need padding
+  AlignedVector<float> queries;  // (queries at a time, padded(d)): those of a call, where they need padding
 
   // Rows of a group, one per query: see Query.
-  std::vector<float> mean_dots;          // (group_size, k)
-  std::vector<double> log_masses;        // (group_size, k)
-  std::vector<double> variances;         // (group_size, k), where there are forms
-  std::vector<float> form_queries;       // (group_size, padded(d(d+1)/2)): packed products, full forms only
-  std::vector<int16_t> integer_queries;  // (group_size, padded(d)), rank forms only
-  std::vector<float> form_dots;          // (group_size, k), full forms only
-  std::vector<int32_t> integer_dots;     // (group_size, k * rank), rank forms only
+  std::vector<float> mean_dots;            // (group_size, k)
+  std::vector<double> log_masses;          // (group_size, k)
+  std::vector<double> variances;           // (group_size, k), where there are forms
+  AlignedVector<float> form_queries;       // (group_size, padded(d(d+1)/2)): packed products, full forms only
+  AlignedVector<int16_t> integer_queries;  // (group_size, padded(d)), rank forms only
+  std::vector<float> form_dots;            // (group_size, k), full forms only
+  std::vector<int32_t> integer_dots;       // (group_size, k * rank), rank forms only
 
-  int64_t stretch = 0;         // rows that `dots` holds for one query
-  std::vector<float> dots;     // (group_size, stretch): of items
-  std::vector<float> weights;  // (stretch): of the items of one cluster
-  std::vector<double> prefix;  // their prefix sums
+  int64_t stretch = 0;           // rows that `dots` holds for one query
+  AlignedVector<float> dots;     // (group_size, stretch): of items
+  AlignedVector<float> weights;  // (stretch): of the items of one cluster
+  std::vector<double> prefix;    // their prefix sums
 
   std::vector<float> cluster_weights;  // (k)
   std::vector<double> cluster_prefix;

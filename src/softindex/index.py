@@ -31,7 +31,7 @@ from softindex.laws import (
 )
 from softindex.progress import reporting
 from softindex.records import Doubles, Draws, Estimate, Floats, Ids, Integers, Items, Json, Stored, TopK
-from softindex.restrictions import Restriction, Unknown, exclude_items, restrict
+from softindex.restrictions import Unknown, exclude_items, restrict_draws
 from softindex.store import save as save_stored
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Index:
         Args:
             queries: Query vectors, (b, d) or (d,).
             n: Number of draws per query.
-            temperature: p(i) is proportional to `exp(q.x_i / temperature + log_bias_i)`.
+            temperature: p(i) is proportional to `exp((q.x_i + bias_i) / temperature + log_bias_i)`.
             method: "exact" scores every item.  "certified" draws from the same softmax, but scans only the clusters
                 that proven bounds leave open.  "2ls", "s-2ls" and "sd-2ls" estimate the mass of each cluster and draw
                 inside it exactly.  The "hierarchical" ones find the cluster by a walk down the tree of an index built
@@ -134,6 +134,7 @@ class Index:
             k: Items of "top-k", 1000 when None.
             seed: The same seed and query give the same draws, in any batch, order and number of threads; copies of a
                 query in one call get different draws.  None: a fresh one, reported in the result.
+            threads: Number of threads; all CPUs when None.
 
         Returns:
             The draws.  Their `log_partition` is that of all items not excluded, also where fewer are drawn from
@@ -142,7 +143,11 @@ class Index:
         batch, single = self._queries(queries)
         count, t, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
         law, clusters, error = self._law(method, probes, tolerance)
-        part = self._restrict(len(batch), count, method, replace, exclude, unknown, top_p, k)
+        part = None
+        plain = replace is True and exclude is None and top_p is None and k is None and unknown == "error"
+        if not plain or method == TOP_K:
+            options = {"replace": replace, "exclude": exclude, "unknown": unknown, "top_p": top_p, "k": k}
+            part = restrict_draws(self._contents.ids, len(self), (len(batch), count), method, **options)
         law, native = (law, None) if part is None else (_scanned(method, law), part.native)
         request = Request(batch, law, t, clusters, error, native, key, check_threads(threads))
         return calls.draw(
@@ -179,7 +184,10 @@ class Index:
         batch, single = self._queries(queries)
         t = check_temperature(temperature)
         law, clusters, error = self._law(method, probes, tolerance)
-        part = self._restrict(len(batch), 1, method, True, exclude, unknown, top_p, k)
+        part = None
+        if method == TOP_K or not (exclude is None and top_p is None and k is None and unknown == "error"):
+            options = {"replace": True, "exclude": exclude, "unknown": unknown, "top_p": top_p, "k": k}
+            part = restrict_draws(self._contents.ids, len(self), (len(batch), 1), method, **options)
         positions = self._contents.ids.find(ids)
         rows = calls.spread_positions(positions, len(batch), single)
         native = None if part is None else part.native
@@ -203,7 +211,7 @@ class Index:
         seed: int = 0,
         threads: int | None = None,
     ) -> Estimate:
-        """Log of Z, the sum of `exp(q.x_i / temperature + log_bias_i)` over all items that are not excluded.
+        """Log of Z, the sum of `exp((q.x_i + bias_i) / temperature + log_bias_i)` over the items not excluded.
 
         "exact" comes with bounds that allow for the rounding of float32.  "certified" scans clusters until its bounds
         are `width` apart.  With exclusions both scan every item.  The tree methods estimate no log Z.  Estimates are
@@ -250,12 +258,13 @@ class Index:
         Args:
             queries: Query vectors, (b, d) or (d,).
             k: Number of items.
-            temperature: The score is `q.x + temperature * log_bias`: the order of the probabilities at that
+            temperature: The score is `q.x + bias + temperature * log_bias`: the order of the probabilities at that
                 temperature.  Without log biases it does not matter.
             probes: None: scan clusters until bounds on the others prove the k best.  m: scan the m most promising
                 clusters, or more where these hold fewer than k items; `proven` and `gap` say what that proves.
             exclude: Ids to leave out, (m,) for all queries or one sequence (or None) per query.
             unknown: "ignore": drop ids in `exclude` that the index does not hold.
+            threads: Number of threads; all CPUs when None.
 
         Returns:
             ids, scores and proven (b, k), gap and items_scored (b,).
@@ -352,19 +361,6 @@ class Index:
         batch, single = check_queries(queries, self._dim)
         # The bias of an item is its last coordinate: every query has a one there.
         return (np.hstack([batch, np.ones((len(batch), 1), np.float32)]) if self._biased else batch), single
-
-    def _restrict(
-        self, b: int, n: int, method: str, replace: Any, exclude: Any, unknown: Any, top_p: Any, k: Any
-    ) -> Restriction | None:
-        """What b queries may draw n items from; None, and no time lost, where that is the entire law."""
-        plain = replace is True and exclude is None and top_p is None and k is None and unknown == "error"
-        if plain and method != TOP_K:
-            return None
-        options = {"replace": replace, "exclude": exclude, "unknown": unknown, "top_p": top_p, "k": k}
-        part = restrict(self._contents.ids, len(self), b, method=method, **options)
-        part.check_possible(n)
-        # Restricted certified draws are made in another way, and in the same way for all queries of a call.
-        return None if part.empty and (method != CERTIFIED or exclude is None) else part
 
     def _law(self, method: Any, probes: Any, tolerance: Any) -> tuple[Law, int, float]:
         """The law of a method, the clusters to probe, and the tolerance, for the engine."""

@@ -11,10 +11,10 @@ from softindex.arguments import check_choice, check_count, check_flag, check_sha
 from softindex.errors import InputError
 from softindex.ids import IdMap
 from softindex.kernels import NativeRestriction
-from softindex.laws import TOP_K
+from softindex.laws import CERTIFIED, TOP_K
 from softindex.records import Integers
 
-__all__ = ["DEFAULT_K", "Restriction", "Unknown", "exclude_items", "exclusions", "restrict"]
+__all__ = ["DEFAULT_K", "Restriction", "Unknown", "exclude_items", "exclusions", "restrict", "restrict_draws"]
 
 DEFAULT_K = 1000
 """Items of the top-k law, as in the paper that the laws are from."""
@@ -85,6 +85,17 @@ def restrict(
     possible = np.minimum(left, best) if best else left
     empty = kept and share == 1.0 and not best and len(excluded) == 0
     return Restriction(NativeRestriction(offsets, excluded, kept, share, best), kept, possible, empty)
+
+
+def restrict_draws(
+    ids: IdMap, items: int, shape: tuple[int, int], method: str, *, exclude: Any, **options: Any
+) -> Restriction | None:
+    """Return what b queries may draw n items from, shape being (b, n); None where that is the entire law."""
+    b, n = shape
+    part = restrict(ids, items, b, method=method, exclude=exclude, **options)
+    part.check_possible(n)
+    # Restricted certified draws are made in another way, and in the same way for all queries of a call.
+    return None if part.empty and (method != CERTIFIED or exclude is None) else part
 
 
 def exclude_items(ids: IdMap, items: int, b: int, exclude: Any, unknown: Any) -> Restriction | None:

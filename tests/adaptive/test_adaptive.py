@@ -339,7 +339,7 @@ def test_calibrated_radii_are_narrower_and_hold_as_often_as_asked():
         ({"queries": np.full(96, np.inf)}, "the query"),
         ({"threads": 0}, "threads is 0"),
         ({"exclude": [400]}, "exclude names a class that does not exist; this layer has the classes 0 to 399"),
-        ({"exclude": [0.5]}, "ids are float64"),
+        ({"exclude": [0.5]}, "got float ids"),
         ({"exclude": [[1], [2]]}, "exclude has 2 entries for 1 queries"),
         ({"exclude": range(400)}, "exclude leaves no class; leave at least one"),
         ({"exclude": range(10), "k": 391}, "k is 391 but exclude leaves 390 classes; ask for at most that many"),

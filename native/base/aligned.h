@@ -1,0 +1,27 @@
+// Memory that starts on a cache line.
+#pragma once
+
+#include <new>
+#include <vector>
+
+namespace softindex {
+
+// Allocates memory that starts on a cache line: a register read across two lines costs two reads.
+template <class T>
+struct CacheLineAllocator {
+  using value_type = T;
+  static constexpr std::align_val_t line{64};
+
+  CacheLineAllocator() = default;
+  template <class Other>
+  CacheLineAllocator(const CacheLineAllocator<Other>&) {}
+  T* allocate(size_t count) { return (T*)::operator new(count * sizeof(T), line); }
+  void deallocate(T* memory, size_t) { ::operator delete(memory, line); }
+  bool operator==(const CacheLineAllocator&) const { return true; }
+  bool operator!=(const CacheLineAllocator&) const { return false; }
+};
+
+template <class T>
+using AlignedVector = std::vector<T, CacheLineAllocator<T>>;
+
+}  // namespace softindex
