@@ -63,7 +63,7 @@ class FirstPass(NamedTuple):
 
     def take(self, rows: Integers) -> FirstPass:
         """The result for some of the queries."""
-        return FirstPass(*(values[rows] for values in self))
+        return FirstPass(self.floor[rows], self.positions[rows], self.scores[rows])
 
     def among(self, chosen: NDArray[np.bool_]) -> FirstPass:
         """The same without the items that are not among those chosen (b, n)."""
@@ -235,10 +235,10 @@ def _score_candidates(
     candidates = [row[0] if len(row) == 1 and largest is None else np.unique(np.concatenate(row)) for row in lists]
     if largest is not None:
         outside = np.empty(len(batch))
-        for row, positions in enumerate(candidates):
-            others = largest[row].copy()
+        for q, (values, positions) in enumerate(zip(largest, candidates, strict=True)):
+            others = values.copy()
             others[positions] = -np.inf
-            outside[row] = others.max()
+            outside[q] = others.max()
         outside += batch.errors.logit
     return _score_listed(scorer, batch, candidates, outside, plan)
 
