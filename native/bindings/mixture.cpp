@@ -28,7 +28,7 @@ class BoundMixture {
   BoundMixture(const nb::typed<nb::dict, nb::str, nb::any>& arrays, int64_t query_parts, const std::string& target)
       : arrays_(arrays), scorer_(kernels_named(target), make_mixture(arrays_.views(), query_parts)) {}
 
-  void best(In<float, 3> queries, MaybeIn<float, 2> gates, In<int64_t, 1> offsets, In<int64_t, 1> excluded,
+  void best(In<float, 4> queries, MaybeIn<float, 2> gates, In<int64_t, 1> offsets, In<int64_t, 1> excluded,
             int64_t threads, Out<int64_t, 2> positions, Out<float, 2> scores) const {
     const MixtureQueries<float> batch = view_queries(queries, gates);
     const Exclusions exclusions = view_exclusions(offsets, excluded, batch.count);
@@ -47,19 +47,18 @@ class BoundMixture {
     scorer_.best_average(queries.data(), b, exclusions, threads, {keep, positions.data(), nullptr});
   }
 
-  void largest(In<float, 3> queries, In<int64_t, 1> offsets, In<int64_t, 1> excluded, int64_t threads,
+  void largest(In<float, 4> queries, In<int64_t, 1> offsets, In<int64_t, 1> excluded, int64_t threads,
                Out<float, 2> largest, std::optional<Out<int64_t, 3>> listed) const {
-    const int64_t b = queries.shape(0), keep = listed ? listed->shape(2) : 0;
-    check_components(queries);
+    const MixtureQueries<float> batch = view_queries(queries);
+    const int64_t b = batch.count, keep = listed ? listed->shape(2) : 0;
     expect(fits(largest, b, scorer_.size()), unfit);
     expect(!listed || (keep >= 1 && fits(*listed, b, scorer_.shape().pairs(), keep)), unfit);
     const Exclusions exclusions = view_exclusions(offsets, excluded, b);
     nb::gil_scoped_release release;
-    scorer_.largest({b, queries.data(), nullptr}, exclusions, threads, largest.data(),
-                    {keep, data_or_null(listed), nullptr});
+    scorer_.largest(batch, exclusions, threads, largest.data(), {keep, data_or_null(listed), nullptr});
   }
 
-  void score_listed(In<float, 3> queries, MaybeIn<float, 2> gates, In<int64_t, 1> offsets, In<int64_t, 1> positions,
+  void score_listed(In<float, 4> queries, MaybeIn<float, 2> gates, In<int64_t, 1> offsets, In<int64_t, 1> positions,
                     int64_t threads, Out<float, 1> scores) const {
     const MixtureQueries<float> batch = view_queries(queries, gates);
     const PositionLists lists = view_lists(offsets, positions, batch.count);
@@ -68,7 +67,7 @@ class BoundMixture {
     scorer_.score_listed(batch, lists, threads, scores.data());
   }
 
-  void best_listed(In<float, 3> queries, MaybeIn<float, 2> gates, In<int64_t, 1> offsets, In<int64_t, 1> listed,
+  void best_listed(In<float, 4> queries, MaybeIn<float, 2> gates, In<int64_t, 1> offsets, In<int64_t, 1> listed,
                    int64_t threads, Out<int64_t, 2> positions, Out<float, 2> scores) const {
     const MixtureQueries<float> batch = view_queries(queries, gates);
     const PositionLists lists = view_lists(offsets, listed, batch.count);
@@ -77,7 +76,7 @@ class BoundMixture {
     scorer_.best_listed(batch, lists, threads, result);
   }
 
-  void score_precisely(In<double, 3> queries, MaybeIn<double, 2> gates, In<int64_t, 1> offsets,
+  void score_precisely(In<double, 4> queries, MaybeIn<double, 2> gates, In<int64_t, 1> offsets,
                        In<int64_t, 1> positions, int64_t threads, Out<double, 1> scores) const {
     const MixtureQueries<double> batch = view_queries(queries, gates);
     const PositionLists lists = view_lists(offsets, positions, batch.count);
@@ -87,18 +86,22 @@ class BoundMixture {
   }
 
  private:
+  // Queries without gates, which logits do not need.
   template <class Real>
-  void check_components(const In<Real, 3>& queries) const {
-    expect(fits(queries, queries.shape(0), scorer_.shape().query_parts, scorer_.shape().d), bad_queries);
+  MixtureQueries<Real> view_queries(const In<Real, 4>& queries) const {
+    const MixtureShape& shape = scorer_.shape();
+    const int64_t b = queries.shape(0), length = round_up_to_four(shape.query_parts) * shape.d;
+    expect(fits(queries, b, (shape.query_parts + 3) / 4, shape.d, 4), bad_queries);
+    return {b, length, shape.pairs(), queries.data(), nullptr};
   }
 
   template <class Real>
-  MixtureQueries<Real> view_queries(const In<Real, 3>& queries, const MaybeIn<Real, 2>& gates) const {
-    const int64_t b = queries.shape(0);
-    check_components(queries);
-    expect(!gates || fits(*gates, b, scorer_.shape().pairs()), bad_queries);
+  MixtureQueries<Real> view_queries(const In<Real, 4>& queries, const MaybeIn<Real, 2>& gates) const {
+    MixtureQueries<Real> view = view_queries(queries);
+    expect(!gates || fits(*gates, view.count, view.pairs), bad_queries);
     expect(gates.has_value() == scorer_.uses_gates(), "the gates of queries and items disagree");
-    return {b, queries.data(), data_or_null(gates)};
+    view.all_gates = data_or_null(gates);
+    return view;
   }
 
   // Every position is checked: a wrong one would read outside the arrays.
@@ -131,7 +134,9 @@ class BoundMixture {
 }  // namespace
 
 void bind_mixture(nb::module_& m) {
-  nb::class_<BoundMixture>(m, "Mixture", "Items of a learned similarity; reads the arrays where they are.")
+  nb::class_<BoundMixture>(m, "Mixture",
+                           "Items of a learned similarity; reads the arrays where they are.\n"
+                           "Queries (b, parts / 4 rounded up, d, 4) hold four components at a time, padded with zeros.")
       .def(nb::init<const nb::typed<nb::dict, nb::str, nb::any>&, int64_t, const std::string&>(), "arrays"_a,
            "query_parts"_a, "target"_a = "",
            "The arrays by the names they are stored under: components, averages and, if there are some, gates, gate.*")

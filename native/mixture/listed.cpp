@@ -40,14 +40,13 @@ void MixtureScorer::for_each_stretch(const PositionLists& lists, int64_t tile, i
 template <class Done>
 void MixtureScorer::score_lists(const MixtureQueries<float>& queries, const PositionLists& lists, int64_t threads,
                                 float* scores, const Done& done) const {
-  const Batch<float> batch = make_batch(queries);
   const int64_t tile = kernels_.mixture_tile();
   for_each_stretch(lists, tile, threads, single_.mixture(),
                    [&](int64_t q, int64_t begin, int64_t count, auto& scratch) {
                      gather(lists.positions + begin, 0, count, scratch);
                      const int64_t next = begin + count;
                      prefetch(lists.positions + next, std::min(tile, lists.end(q) - next));
-                     score(batch, q, scratch);
+                     score(queries, q, scratch);
                      std::copy_n(scratch.scores.data(), count, scores + begin);
                      done(q, count);
                    });
@@ -81,15 +80,14 @@ void MixtureScorer::best_listed(const MixtureQueries<float>& queries, const Posi
 
 void MixtureScorer::score_precisely(const MixtureQueries<double>& queries, const PositionLists& lists, int64_t threads,
                                     double* scores) const {
-  const Batch<double> batch = make_batch(queries);
   const Mixture<double>& mixture = precise_.mixture();
   const int64_t length = shape_.item_length(), pairs = shape_.pairs(), tile = kernels_.mixture_tile_double();
   for_each_stretch(lists, tile, threads, mixture, [&](int64_t q, int64_t begin, int64_t count, auto& scratch) {
     const int64_t* which = lists.positions + begin;
     kernels_.mixture_gather_double(items_.components, length, which, count, scratch.columns.data());
-    if (queries.gates != nullptr)
+    if (queries.all_gates != nullptr)
       kernels_.mixture_gather_double(items_.gates, pairs, which, count, scratch.gates.data());
-    kernels_.mixture_scores_double(mixture, batch.query(q), batch.gates(q), scratch.columns.data(),
+    kernels_.mixture_scores_double(mixture, queries.query(q), queries.gates(q), scratch.columns.data(),
                                    scratch.gates.data(), scratch.work.data(), scratch.scores.data());
     std::copy_n(scratch.scores.data(), count, scores + begin);
   });

@@ -1,4 +1,4 @@
-// Weights and queries in the layout that the mixture kernels read.
+// The layout that the mixture kernels read: four rows of a matrix at a time.
 #pragma once
 
 #include <algorithm>
@@ -12,21 +12,13 @@ namespace softindex {
 
 inline int64_t round_up_to_four(int64_t count) { return (count + 3) / 4 * 4; }
 
-// Packs a matrix (rows, length): four rows at a time, column after column, padded with zero rows.
+// A matrix (rows, length), packed: four rows at a time, column after column, padded with zero rows. The queries of a
+// call come packed like this, as an array (count, rows / 4 rounded up, length, 4).
 template <class Real>
-void pack(const Real* matrix, int64_t rows, int64_t length, Real* packed) {
-  std::fill_n(packed, round_up_to_four(rows) * length, Real(0));
+std::vector<Real> pack(const Real* matrix, int64_t rows, int64_t length) {
+  std::vector<Real> packed(round_up_to_four(rows) * length, Real(0));
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t j = 0; j < length; ++j) packed[r / 4 * 4 * length + j * 4 + r % 4] = matrix[r * length + j];
-}
-
-// `count` matrices (rows, length), one after the other, each packed.
-template <class Real>
-std::vector<Real> pack_all(const Real* matrices, int64_t count, int64_t rows, int64_t length) {
-  const int64_t packed_length = round_up_to_four(rows) * length;
-  std::vector<Real> packed(count * packed_length);
-  for (int64_t i = 0; i < count; ++i)
-    pack(matrices + i * rows * length, rows, length, packed.data() + i * packed_length);
   return packed;
 }
 
@@ -49,8 +41,8 @@ class PackedMixture {
     std::vector<Real> first(hidden * pairs, 0), second(pairs * hidden, 0);
     std::copy_n(gate.first, rows * pairs, first.begin());
     for (int64_t p = 0; p < pairs; ++p) std::copy_n(gate.second + p * rows, rows, second.begin() + p * hidden);
-    first_ = pack_all(first.data(), 1, hidden, pairs);
-    second_ = pack_all(second.data(), 1, pairs, hidden);
+    first_ = pack(first.data(), hidden, pairs);
+    second_ = pack(second.data(), pairs, hidden);
     first_bias_.assign(hidden, 0);
     second_bias_.assign(round_up_to_four(pairs), 0);
     std::copy_n(gate.first_bias, rows, first_bias_.begin());

@@ -24,8 +24,8 @@ void MixtureScorer::gather(const int64_t* which, int64_t first, int64_t count, S
     kernels_.mixture_gather(items_.gates + first * pairs, pairs, which, count, scratch.gates.data());
 }
 
-void MixtureScorer::score(const Batch<float>& batch, int64_t q, Scratch<float>& scratch) const {
-  kernels_.mixture_scores(single_.mixture(), batch.query(q), batch.gates(q), scratch.columns.data(),
+void MixtureScorer::score(const MixtureQueries<float>& queries, int64_t q, Scratch<float>& scratch) const {
+  kernels_.mixture_scores(single_.mixture(), queries.query(q), queries.gates(q), scratch.columns.data(),
                           scratch.gates.data(), scratch.work.data(), scratch.scores.data());
 }
 
@@ -69,12 +69,11 @@ void MixtureScorer::write(std::vector<Selection>& selections, int64_t threads, c
 
 void MixtureScorer::best(const MixtureQueries<float>& queries, const Exclusions& excluded, int64_t threads,
                          const Ranking& result) const {
-  const Batch<float> batch = make_batch(queries);
   std::vector<Selection> selections(queries.count, Selection(result.keep));
   for_each_tile(threads, selections, [&](int64_t first, int64_t count, auto& scratch, auto& local) {
     gather(nullptr, first, count, scratch);
     for (int64_t q = 0; q < queries.count; ++q) {
-      score(batch, q, scratch);
+      score(queries, q, scratch);
       excluded.apply(q, first, count, scratch.scores.data());
       local[q].offer(kernels_, scratch.scores.data(), count, first);
     }
@@ -85,7 +84,7 @@ void MixtureScorer::best(const MixtureQueries<float>& queries, const Exclusions&
 void MixtureScorer::best_average(const float* queries, int64_t count, const Exclusions& excluded, int64_t threads,
                                  const Ranking& result) const {
   const int64_t d = shape_.d, tile = kernels_.mixture_tile();
-  const std::vector<float> packed = pack_all(queries, 1, count, d);
+  const std::vector<float> packed = pack(queries, count, d);
   // All queries together are one query of `count` parts against items of one part.
   const Mixture<float> plain = {count, 1, d, 0, false, nullptr, nullptr, nullptr, nullptr};
   const auto score = [&](int64_t first, int64_t items, auto& scratch) {
@@ -138,7 +137,6 @@ std::vector<Selection> MixtureScorer::start_high(int64_t count, int64_t keep, co
 
 void MixtureScorer::largest(const MixtureQueries<float>& queries, const Exclusions& excluded, int64_t threads,
                             float* largest, const Ranking& listed) const {
-  const Batch<float> batch = make_batch(queries);
   // With lists, a few queries at a time: each has one selection for each pair.
   int64_t group = queries.count;
   if (listed.keep > 0) {
@@ -146,18 +144,19 @@ void MixtureScorer::largest(const MixtureQueries<float>& queries, const Exclusio
     group = std::min(group, std::max<int64_t>(1, list_bytes / bytes));
   }
   for (int64_t begin = 0; begin < queries.count; begin += group)
-    largest_of_group(batch, begin, std::min(queries.count, begin + group), excluded, threads, largest, listed);
+    largest_of_group(queries, begin, std::min(queries.count, begin + group), excluded, threads, largest, listed);
 }
 
-void MixtureScorer::largest_of_group(const Batch<float>& batch, int64_t begin, int64_t end, const Exclusions& excluded,
-                                     int64_t threads, float* largest, const Ranking& listed) const {
+void MixtureScorer::largest_of_group(const MixtureQueries<float>& queries, int64_t begin, int64_t end,
+                                     const Exclusions& excluded, int64_t threads, float* largest,
+                                     const Ranking& listed) const {
   const int64_t tile = kernels_.mixture_tile(), lists = listed.keep > 0 ? shape_.pairs() : 0;
   std::vector<Selection> selections((end - begin) * lists, Selection(listed.keep));
   for_each_tile(threads, selections, [&](int64_t first, int64_t count, auto& scratch, auto& local) {
     gather(nullptr, first, count, scratch);
     for (int64_t q = begin; q < end; ++q) {
       float *logits = scratch.work.data(), *to = largest + q * items_.n + first;
-      kernels_.mixture_logits(single_.mixture(), batch.query(q), scratch.columns.data(), logits);
+      kernels_.mixture_logits(single_.mixture(), queries.query(q), scratch.columns.data(), logits);
       kernels_.mixture_largest(single_.mixture(), logits, scratch.scores.data());
       std::copy_n(scratch.scores.data(), count, to);
       excluded.apply(q, first, count, to);

@@ -53,24 +53,8 @@ class MixtureScorer {
                        double* scores) const;
 
  private:
-  // Queries as the kernels read them.
-  template <class Real>
-  struct Batch {
-    std::vector<Real> packed;
-    int64_t packed_length, pairs;
-    const Real* all_gates;
-
-    const Real* query(int64_t q) const { return packed.data() + q * packed_length; }
-    const Real* gates(int64_t q) const { return all_gates == nullptr ? nullptr : all_gates + q * pairs; }
-  };
-  template <class Real>
-  Batch<Real> make_batch(const MixtureQueries<Real>& queries) const {
-    return {pack_all(queries.components, queries.count, shape_.query_parts, shape_.d),
-            round_up_to_four(shape_.query_parts) * shape_.d, shape_.pairs(), queries.gates};
-  }
-
   void gather(const int64_t* which, int64_t first, int64_t count, Scratch<float>& scratch) const;
-  void score(const Batch<float>& batch, int64_t q, Scratch<float>& scratch) const;
+  void score(const MixtureQueries<float>& queries, int64_t q, Scratch<float>& scratch) const;
   void prefetch(const int64_t* which, int64_t count) const;
   template <class Work>
   void for_each_tile(int64_t threads, std::vector<Selection>& selections, const Work& work) const;
@@ -82,7 +66,7 @@ class MixtureScorer {
                    const Done& done) const;
   template <class Score>
   std::vector<Selection> start_high(int64_t count, int64_t keep, const Score& score) const;
-  void largest_of_group(const Batch<float>& batch, int64_t begin, int64_t end, const Exclusions& excluded,
+  void largest_of_group(const MixtureQueries<float>& queries, int64_t begin, int64_t end, const Exclusions& excluded,
                         int64_t threads, float* largest, const Ranking& listed) const;
   void write(std::vector<Selection>& selections, int64_t threads, const Ranking& result) const;
 

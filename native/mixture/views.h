@@ -42,11 +42,15 @@ struct MixtureView {
 // Reads the arrays of a stored index of learned similarities, and checks everything the kernels rely on.
 MixtureView make_mixture(const Arrays& arrays, int64_t query_parts);
 
+// Queries in the layout that the kernels read, packed once per call: every function of a call reads the same numbers.
 template <class Real>
 struct MixtureQueries {
-  int64_t count;
-  const Real* components;  // (count, query_parts, d)
-  const Real* gates;       // (count, pairs), or null
+  int64_t count, packed_length, pairs;
+  const Real* packed;     // (count, packed_length): four components at a time, see packing.h
+  const Real* all_gates;  // (count, pairs), or null
+
+  const Real* query(int64_t q) const { return packed + q * packed_length; }
+  const Real* gates(int64_t q) const { return all_gates == nullptr ? nullptr : all_gates + q * pairs; }
 };
 
 // Positions for each query: those of query q are positions[offsets[q]] .. positions[offsets[q + 1]].

@@ -15,6 +15,10 @@ MORE = 16
 """Extra proposals per round: scoring a few more items costs less than another round."""
 FARTHEST = 30.0
 """Once the largest bound has fallen by more, weights are computed again: at 700 they would all be zero."""
+EXCESS = 0.5
+"""Bounds are lowered if that removes this share of the proposals: otherwise adding up all weights takes longer."""
+LOWERING = 256
+"""Lowering the bounds of this many items takes about as long as scoring one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +41,16 @@ def draw(
     *,
     budget: int,
     known: Integers | None = None,
+    weights: tuple[float, Doubles] | None = None,
 ) -> Accepted:
     """Draw n positions, each with probability proportional to exp(logit).
 
-    A position is proposed in proportion to exp(upper bound) and accepted with probability exp(logit - upper bound).  A
-    scored item has its logit as the new bound, so it is never rejected again.  Once proposals have used up the budget,
-    every item is scored and the missing draws come from the logits themselves.  That decision is always made before a
-    round of proposals: dropping proposals that have been seen would change the distribution.
+    A position is proposed in proportion to its weight, exp(upper bound), and accepted with probability
+    exp(logit) / weight.  That is exact with any weights that are large enough, so they stay as they are from round to
+    round.  Only if scored items take up most of the proposals, their logits become their bounds, and they are never
+    rejected again.  Once proposals have used up the budget, every item is scored and the missing draws come from the
+    logits themselves.  All of this is decided before a round of proposals: dropping proposals that have been seen would
+    change the distribution.
 
     Args:
         upper: (m,) no logit exceeds its bound, rounding included; -inf for an item that must not be drawn.
@@ -52,68 +59,101 @@ def draw(
         rng: Source of the draws.
         budget: Number of items that proposals may score before all are scored.
         known: Positions whose bound is the logit itself; they are not scored.
+        weights: A peak and (m,) weights of at least exp(upper - peak), where the caller has them.  Overwritten.
     """
-    state = _State(upper, score, known)
+    state = _State(upper, score, known, weights)
     positions: list[Integers] = []
     accepted = proposed = 0
     while accepted < n:
         rate = (accepted + 1) / (proposed + 1) if proposed else 1.0
         wanted = min(int(1.2 * (n - accepted) / rate) + MORE, max(1024, 4 * n))
-        affordable = min(wanted, budget - state.scored)
+        affordable = min(wanted, budget - state.spent)
         # Each round takes all it wants or half of the budget, so that there are never many small ones.
         if affordable < wanted and 2 * affordable < budget:
-            state.score_all()
-            positions.append(choose(state.weights(), n - accepted, rng))
+            positions.append(state.choose_among_all(n - accepted, rng))
             break
         good = state.propose(affordable, rng)[: n - accepted]
         positions.append(good)
         accepted, proposed = accepted + len(good), proposed + affordable
-    found = np.concatenate(positions)
-    return Accepted(found, state.bounds[found], state.scored)
+    drawn = np.concatenate(positions)
+    return Accepted(drawn, state.logits[drawn], state.scored)
 
 
 class _State:
-    """Bounds of the logits, which become the logits where items are scored."""
+    """Weights that items are proposed by, and the logits of those that were scored."""
 
-    def __init__(self, upper: Doubles, score: Callable[[Integers], Doubles], known: Integers | None) -> None:
-        self.bounds, self.scored, self._score = np.array(upper, np.float64), 0, score
-        self._known = np.zeros(len(self.bounds), bool)
+    def __init__(
+        self,
+        upper: Doubles,
+        score: Callable[[Integers], Doubles],
+        known: Integers | None,
+        weights: tuple[float, Doubles] | None,
+    ) -> None:
+        self.scored = self.spent = 0
+        self._upper, self._score = upper, score
+        # Memory that is never touched costs nothing: only scored items have a logit here.
+        self.logits, self._known = np.empty(len(upper)), np.zeros(len(upper), bool)
         if known is not None:
-            self._known[known] = True
-        self._peak = float(self.bounds.max())
-        self._weights = np.exp(self.bounds - self._peak)
-
-    def weights(self) -> Doubles:
-        """exp of the bounds, up to a common factor."""
-        peak = float(self.bounds.max())
-        if self._peak - peak > FARTHEST:
-            self._peak, self._weights = peak, np.exp(self.bounds - peak)
-        return self._weights
+            self.logits[known], self._known[known] = upper[known], True
+        self._peak, self._weights = _exponentials(upper) if weights is None else weights
+        self._running = np.cumsum(self._weights)
+        self._excess = 0.0
+        """Weight that the scored items have beyond exp(logit)."""
 
     def propose(self, count: int, rng: np.random.Generator) -> Integers:
         """The accepted ones of as many proposals."""
-        proposals = choose(self.weights(), count, rng)
-        before = self.bounds[proposals]
+        if self._excess > EXCESS * self._running[-1]:
+            self._lower()
+        proposals = _pick(self._running, count, rng)
         self._resolve(np.unique(proposals))
-        chances = np.exp(np.minimum(0.0, self.bounds[proposals] - before))
+        # A ratio of two roundings may exceed one by their last digits.
+        chances = np.exp(self.logits[proposals] - self._peak) / self._weights[proposals]
         return proposals[rng.random(count) < chances]
 
-    def score_all(self) -> None:
-        self._resolve(np.flatnonzero(np.isfinite(self.bounds)))
+    def choose_among_all(self, count: int, rng: np.random.Generator) -> Integers:
+        """As many draws from the logits, after scoring every item."""
+        self._resolve(np.flatnonzero(np.isfinite(self._upper)))
+        self._lower()
+        return _pick(self._running, count, rng)
 
     def _resolve(self, positions: Integers) -> None:
         new = positions[~self._known[positions]]
         if len(new) == 0:
             return
-        self.bounds[new] = self._score(new)
-        self._weights[new] = np.exp(self.bounds[new] - self._peak)
+        self.logits[new] = self._score(new)
         self._known[new] = True
         self.scored += len(new)
+        self.spent += len(new)
+        self._excess += float((self._weights[new] - np.exp(self.logits[new] - self._peak)).sum())
+
+    def _lower(self) -> None:
+        """Make the logits of all scored items their bounds."""
+        scored = np.flatnonzero(self._known)
+        upper = np.array(self._upper)
+        upper[scored] = self.logits[scored]
+        peak = float(upper.max())
+        if self._peak - peak > FARTHEST:
+            self._peak, self._weights = _exponentials(upper)
+        else:
+            self._weights[scored] = np.exp(self.logits[scored] - self._peak)
+        np.cumsum(self._weights, out=self._running)
+        self._excess, self.spent = 0.0, self.spent + len(upper) // LOWERING
+
+
+def _exponentials(logits: Doubles) -> tuple[float, Doubles]:
+    """The largest logit, and exp of the others relative to it."""
+    peak = float(logits.max())
+    weights = np.asarray(logits - peak, np.float64)
+    return peak, np.exp(weights, out=weights)
 
 
 def choose(weights: Doubles, n: int, rng: np.random.Generator) -> Integers:
     """(n,) positions in proportion to weights (m,), of which at least one is above zero."""
-    running = np.cumsum(weights)
+    return _pick(np.cumsum(weights), n, rng)
+
+
+def _pick(running: Doubles, n: int, rng: np.random.Generator) -> Integers:
+    """The same for weights with these running sums."""
     # Searching from the right never ends on an item without weight, unless rounding reaches the total: then the last
     # item with weight is meant.
     found = np.searchsorted(running, rng.random(n) * running[-1], side="right")

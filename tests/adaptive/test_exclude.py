@@ -73,3 +73,34 @@ def test_excluding_everything_or_too_much_is_refused(case, soft):
         soft.top_k(case.queries[:2], 2, temperature=1.0, exclude=[None, range(1, 300)])
     with pytest.raises(softindex.InputError, match="k is 9 but exclude leaves 5 classes"):
         soft.sample(case.queries[0], temperature=1.0, method="top-k", k=9, exclude=range(295))
+
+
+def calls(soft):
+    return {
+        "top_k": lambda query, **options: soft.top_k(query, 3, temperature=1.0, **options),
+        "log_partition": lambda query, **options: soft.log_partition(query, temperature=1.0, **options),
+        "log_prob": lambda query, **options: soft.log_prob(query, [1, 2], temperature=1.0, **options),
+        "nucleus": lambda query, **options: soft.nucleus(query, 0.5, temperature=1.0, **options),
+        "sample": lambda query, **options: soft.sample(query, 5, temperature=1.0, seed=0, **options),
+    }
+
+
+def parts(answer):
+    if isinstance(answer, softindex.Estimate):
+        return [answer.value, answer.low, answer.high]
+    return [answer] if isinstance(answer, np.ndarray) else [answer.ids, answer.log_prob]
+
+
+@pytest.mark.parametrize("name", ["top_k", "log_partition", "log_prob", "nucleus", "sample"])
+def test_numbers_that_are_no_class_are_an_error_unless_they_are_ignored(case, soft, name):
+    call, strange = calls(soft)[name], [-1, 5, 300, 2**40]
+    with pytest.raises(softindex.UnknownIdError, match="exclude names a class that does not exist"):
+        call(case.queries[0], exclude=strange)
+    for exclude, known in ((strange, [5]), ([[7, 300], [-5]], [[7], []])):
+        queries = case.queries[0] if known == [5] else case.queries[:2]
+        ignored = call(queries, exclude=exclude, unknown="ignore")
+        for first, second in zip(parts(ignored), parts(call(queries, exclude=known)), strict=True):
+            np.testing.assert_array_equal(first, second)
+    for exclude in (None, [5]):
+        with pytest.raises(softindex.InputError, match="unknown"):
+            call(case.queries[0], exclude=exclude, unknown="drop")

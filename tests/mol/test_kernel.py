@@ -8,7 +8,8 @@ from softindex.fields import flatten
 from softindex.kernels import NativeMixture, targets
 from softindex.mol import SimilaritySpec
 from softindex.mol.reference import logits, scores
-from softindex.mol.score_errors import DOUBLE, SINGLE, Sizes, bound_errors, hidden_sizes, pair_products
+from softindex.mol.score_errors import DOUBLE, SINGLE, ErrorBounds
+from softindex.mol.scorer import pack
 
 SHAPES = [
     (1, 1, 1, 1, 1),
@@ -45,20 +46,19 @@ def scaled(spec, queries):
     return (queries / np.float64(spec.temperature)).astype(np.float32)
 
 
+def packed(spec, queries):
+    return pack(scaled(spec, queries))
+
+
 def everything(b, n):
     return np.arange(b + 1) * n, np.tile(np.arange(n), b)
 
 
 def bounds(spec, queries, items, query_gates, item_gates, unit_):
     lengths = np.linalg.norm(items.astype(np.float64), axis=2).max(axis=0)
-    sizes = Sizes(
-        np.linalg.norm(queries.astype(np.float64), axis=2),
-        lengths,
-        None if query_gates is None else np.abs(query_gates).astype(np.float64),
-        None if item_gates is None else np.abs(item_gates).max(axis=0).astype(np.float64),
-        hidden_sizes(spec, pair_products(spec), queries.astype(np.float64), lengths),
-    )
-    return bound_errors(spec, sizes, unit_)
+    largest_gates = None if item_gates is None else np.abs(item_gates).max(axis=0).astype(np.float64)
+    limits = ErrorBounds(spec, lengths, largest_gates)
+    return limits.errors(limits.sizes(queries.astype(np.float64), query_gates), unit_)
 
 
 @pytest.mark.parametrize("target", targets())
@@ -70,12 +70,12 @@ def test_scores_are_those_of_the_reference_within_the_stated_error(target, shape
     native, n = compiled(spec, items, item_gates, target), len(items)
     true = scores(spec, queries, items, query_gates, item_gates)
     found = np.empty(5 * n, np.float32)
-    native.score_listed(scaled(spec, queries), query_gates, *everything(5, n), 2, found)
+    native.score_listed(packed(spec, queries), query_gates, *everything(5, n), 2, found)
     error = bounds(spec, queries, items, query_gates, item_gates, SINGLE).score
     assert (np.abs(found.reshape(5, n) - true) <= error[:, None]).all()
     precise = np.empty(5 * n)
     wide = None if query_gates is None else query_gates.astype(np.float64)
-    native.score_precisely(queries / np.float64(spec.temperature), wide, *everything(5, n), 2, precise)
+    native.score_precisely(pack(queries / np.float64(spec.temperature)), wide, *everything(5, n), 2, precise)
     error = bounds(spec, queries, items, query_gates, item_gates, DOUBLE).score
     assert (np.abs(precise.reshape(5, n) - true) <= 2 * error[:, None] + 1e-13).all()
 
@@ -86,7 +86,7 @@ def test_scores_are_as_good_as_a_plain_float32_computation(target):
     native = compiled(spec, items, item_gates, target)
     true = scores(spec, queries, items, query_gates, item_gates)
     found = np.empty(5 * 300, np.float32)
-    native.score_listed(scaled(spec, queries), query_gates, *everything(5, 300), 1, found)
+    native.score_listed(packed(spec, queries), query_gates, *everything(5, 300), 1, found)
     w = spec.gate
     plain = np.einsum("bpd,nrd->bnpr", scaled(spec, queries), items).reshape(5, 300, 32)
 
@@ -105,14 +105,14 @@ def test_a_score_does_not_depend_on_the_place_the_neighbours_or_the_threads(targ
     spec, items, queries, item_gates, query_gates = made((8, 4, 32, 128, 300))
     native = compiled(spec, items, item_gates, target)
     all_scores = np.empty(5 * 300, np.float32)
-    native.score_listed(scaled(spec, queries), query_gates, *everything(5, 300), 1, all_scores)
+    native.score_listed(packed(spec, queries), query_gates, *everything(5, 300), 1, all_scores)
     order = np.random.default_rng(0).permutation(300)[:77]
     for threads in (1, 3):
         some = np.empty(5 * 77, np.float32)
-        native.score_listed(scaled(spec, queries), query_gates, np.arange(6) * 77, np.tile(order, 5), threads, some)
+        native.score_listed(packed(spec, queries), query_gates, np.arange(6) * 77, np.tile(order, 5), threads, some)
         np.testing.assert_array_equal(some.reshape(5, 77), all_scores.reshape(5, 300)[:, order])
         positions, best = np.empty((5, 20), np.int64), np.empty((5, 20), np.float32)
-        native.best(scaled(spec, queries), query_gates, *NONE, threads, positions, best)
+        native.best(packed(spec, queries), query_gates, *NONE, threads, positions, best)
         expected = np.lexsort((np.tile(np.arange(300), (5, 1)), -all_scores.reshape(5, 300)))[:, :20]
         np.testing.assert_array_equal(positions, expected)
         np.testing.assert_array_equal(best, np.take_along_axis(all_scores.reshape(5, 300), expected, 1))
@@ -125,7 +125,7 @@ def test_largest_logits_and_the_best_of_each_pair_are_found(target, shape):
     n = len(items)
     native, keep = compiled(spec, items, item_gates, target), min(7, n)
     largest, listed = np.empty((5, n), np.float32), np.empty((5, spec.pairs, keep), np.int64)
-    native.largest(scaled(spec, queries), *NONE, 2, largest, listed)
+    native.largest(packed(spec, queries), *NONE, 2, largest, listed)
     true = logits(spec, queries, items)
     np.testing.assert_allclose(largest, true.max(axis=2), rtol=0, atol=2e-4)
     for q in range(5):
@@ -140,13 +140,13 @@ def test_ties_go_to_the_first_positions_and_excluded_items_are_not_seen():
     native = compiled(spec, items, None, "")
     positions, best = np.empty((5, 10), np.int64), np.empty((5, 10), np.float32)
     for threads in (1, 4):
-        native.best(scaled(spec, queries), None, *NONE, threads, positions, best)
+        native.best(packed(spec, queries), None, *NONE, threads, positions, best)
         np.testing.assert_array_equal(positions, np.tile(np.arange(10), (5, 1)))
-    native.best(scaled(spec, queries), None, np.array([0, 2]), np.array([0, 3]), 2, positions, best)
+    native.best(packed(spec, queries), None, np.array([0, 2]), np.array([0, 3]), 2, positions, best)
     np.testing.assert_array_equal(positions[0], [1, 2, 4, 5, 6, 7, 8, 9, 10, 11])
     native.best_average(queries[:, 0].copy(), np.array([0, 2]), np.array([0, 3]), 2, positions)
     np.testing.assert_array_equal(positions[0], [1, 2, 4, 5, 6, 7, 8, 9, 10, 11])
-    native.best(scaled(spec, queries), None, np.array([0, 495]), np.arange(495), 2, positions, best)
+    native.best(packed(spec, queries), None, np.array([0, 495]), np.arange(495), 2, positions, best)
     assert (positions[:, 5:] == -1).all()
 
 
@@ -155,10 +155,10 @@ def test_shapes_that_do_not_fit_are_refused():
     native = compiled(spec, items, item_gates, "")
     positions, best = np.empty((5, 10), np.int64), np.empty((5, 10), np.float32)
     with pytest.raises(ValueError, match="gates"):
-        native.best(scaled(spec, queries), None, *NONE, 1, positions, best)
+        native.best(packed(spec, queries), None, *NONE, 1, positions, best)
     with pytest.raises(ValueError, match="fit"):
-        native.best(scaled(spec, queries)[:, :2].copy(), query_gates, *NONE, 1, positions, best)
+        native.best(packed(spec, queries[:, :, :2]), query_gates, *NONE, 1, positions, best)
     with pytest.raises(ValueError, match="no such item"):
         native.score_listed(
-            scaled(spec, queries), query_gates, np.arange(6), np.full(5, 30), 1, np.empty(5, np.float32)
+            packed(spec, queries), query_gates, np.arange(6), np.full(5, 30), 1, np.empty(5, np.float32)
         )

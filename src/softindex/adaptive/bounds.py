@@ -34,7 +34,7 @@ class Bounds:
     most of the work.
     """
 
-    __slots__ = ("_pair", "_score", "high", "known", "limit", "low", "peak", "scored")
+    __slots__ = ("_found", "_pair", "_score", "_sums", "high", "known", "limit", "low", "peak", "scored")
 
     def __init__(
         self, values: Doubles, radii: Doubles, score: Callable[[Integers], tuple[Doubles, Doubles]], *, limited: bool
@@ -53,6 +53,9 @@ class Bounds:
         self.scored = 0
         self.peak = float(self.high.max())
         self._pair: tuple[Doubles, Doubles] | None = None
+        # What the bounds have given so far, until a row is scored.
+        self._found: dict[int, Integers] = {}
+        self._sums: tuple[float, float] | None = None
 
     def __len__(self) -> int:
         return len(self.low)
@@ -76,6 +79,7 @@ class Bounds:
                 lower[new], upper[new] = np.exp(self.low[new] - self.peak), np.exp(self.high[new] - self.peak)
             self.known[new] = True
             self.scored += len(new)
+            self._found, self._sums = {}, None
             # A wide bound may have been far above all logits: the weights that remain must not underflow.
             top = float(self.high.max())
             if self.peak - top > FARTHEST:
@@ -104,11 +108,24 @@ class Bounds:
                 self._pair = np.exp(self.low - self.peak), np.exp(self.high - self.peak)
         return self._pair
 
+    def upper_weights(self) -> tuple[float, Doubles]:
+        """The peak, and a copy of exp(upper bound - peak) or a little more."""
+        return self.peak, self._weights()[1].copy()
+
     def _contenders(self, k: int) -> Integers:
         """Positions that may be among the k best: their upper bound reaches the k-th best lower bound."""
-        m = len(self)
-        least = self.low.max() if k == 1 else np.partition(self.low, m - k)[m - k]
-        return np.flatnonzero(self.high >= least)
+        if k not in self._found:
+            m = len(self)
+            least = self.low.max() if k == 1 else np.partition(self.low, m - k)[m - k]
+            self._found[k] = np.flatnonzero(self.high >= least)
+        return self._found[k]
+
+    def _totals(self) -> tuple[float, float]:
+        """Sums of the exponentials of both bounds."""
+        if self._sums is None:
+            lower, upper = self._weights()
+            self._sums = float(lower.sum()), float(upper.sum())
+        return self._sums
 
     def is_hopeless(self, k: int, epsilon: float, limit: int) -> bool:
         """Whether bounds like these leave more rows than the limit to be scored for the k best and Z."""
@@ -117,11 +134,11 @@ class Bounds:
             return False
         if len(self._contenders(k)) > limit:
             return True
-        lower, upper = self._weights()
-        low, high = float(lower.sum()), float(upper.sum())
+        low, high = self._totals()
         gap, allowed = high - low, epsilon * (high + low)
         if gap <= allowed:
             return False
+        lower, upper = self._weights()
         gaps = upper - lower
         return gap - float(np.partition(gaps, m - limit)[m - limit :].sum()) > allowed
 
@@ -137,10 +154,11 @@ class Bounds:
     def log_partition(self, epsilon: float) -> LogZ | None:
         """log Z with bounds, such that Z is within relative error epsilon of exp(value)."""
         while True:
-            lower, upper = self._weights()
-            low, high = float(lower.sum()) * (1 - 1e-12), float(upper.sum()) * (1 + 1e-12)
+            low, high = self._totals()
+            low, high = low * (1 - 1e-12), high * (1 + 1e-12)
             if high - low <= epsilon * (high + low):
                 return self._log_sums(low, high)
+            lower, upper = self._weights()
             gaps = np.where(self.known, 0.0, upper - lower)
             order = np.argsort(-gaps)
             # Enough of the widest that the others alone would do; their true values change the sums again.

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from softindex.arguments import check_choice
 from softindex.errors import InputError, UnknownIdError
 from softindex.ids import RowIds
 from softindex.records import Integers
@@ -54,12 +55,16 @@ class Exclusion:
                 )
 
 
-def check_exclude(exclude: Any, b: int, n: int) -> Exclusion:
-    """Return what b queries leave out of n classes; every query must have a class left."""
+def check_exclude(exclude: Any, b: int, n: int, unknown: Any = "error") -> Exclusion:
+    """Return what b queries leave out of n classes; every query must have a class left.
+
+    unknown: "ignore" drops numbers that are no class.
+    """
     if exclude is None:
+        check_choice(unknown, "unknown", ("error", "ignore"))
         return Exclusion([np.empty(0, np.int64)], n)
     try:
-        offsets, excluded = exclusions(_numbers(n), exclude, b)
+        offsets, excluded = exclusions(_numbers(n), exclude, b, unknown=unknown)
     except UnknownIdError as error:
         raise _unknown("exclude names", n) from error
     lists = np.split(excluded, offsets[1:-1])

@@ -96,7 +96,8 @@ class Drawn:
             return None
         upper, known = bounds.high.copy(), np.flatnonzero(bounds.known)
         upper[known] = bounds.middle(known)
-        accepted = draw(upper, bounds.score, self.n, self.rng, budget=bounds.limit, known=known)
+        weights = bounds.upper_weights()
+        accepted = draw(upper, bounds.score, self.n, self.rng, budget=bounds.limit, known=known, weights=weights)
         return _solution(bounds, accepted.positions, log_z)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from softindex.adaptive.bounds import Bounds
 from softindex.adaptive.rows import Rows
-from softindex.adaptive.screen import Scores, Screen
+from softindex.adaptive.screen import PreparedQuery, Scores, Screen
 from softindex.records import Doubles, Floats, Integers
 
 __all__ = ["Layer", "Logits"]
@@ -29,25 +29,26 @@ class Layer:
     screen: Screen
     seed: int
 
-    def scan(self, vector: Doubles, threads: int) -> Scores:
+    def scan(self, query: PreparedQuery, threads: int) -> Scores:
         """Dot products of all rows in float32, with radii for what that loses."""
-        radii = self.rows.scan_error() * self.screen.magnitudes(vector) + TINY
-        return Scores(self.rows.scan(vector, threads), radii)
+        radii = self.rows.scan_error() * query.magnitudes + TINY
+        return Scores(self.rows.scan(query.vector, threads), radii)
 
 
 class Logits:
-    """Logits (row . vector + bias) / temperature + log_bias of one query.
+    """Logits (row . vector + bias) / temperature + log_bias of one query, on its way through all strategies.
 
     candidates: the rows that may be returned, increasing; None for all.
     """
 
-    __slots__ = ("_candidates", "_layer", "_threads", "inverse", "vector")
+    __slots__ = ("_candidates", "_errors", "_layer", "_threads", "inverse", "query")
 
     def __init__(
-        self, layer: Layer, vector: Doubles, inverse: float, candidates: Integers | None, threads: int
+        self, layer: Layer, query: PreparedQuery, inverse: float, candidates: Integers | None, threads: int
     ) -> None:
-        self._layer, self.vector, self.inverse = layer, vector, inverse
+        self._layer, self.query, self.inverse = layer, query, inverse
         self._candidates, self._threads = candidates, threads
+        self._errors: Doubles | None = None
 
     def __len__(self) -> int:
         return self._layer.rows.n
@@ -71,27 +72,37 @@ class Logits:
 
     def score(self, rows: Integers) -> Doubles:
         """Logits of these rows, with float64 products."""
-        return self.of(self._layer.rows.products(rows, self.vector, self._threads), rows)
+        return self.of(self._layer.rows.products(rows, self.query.vector, self._threads), rows)
 
     def errors(self) -> Doubles:
         """(n,) how far `score` may be off: by a product of d terms, both biases and the temperature, in float64."""
-        layer = self._layer
-        products = (self.dim + 8) * 2.0**-52 * layer.screen.magnitudes(self.vector)
-        bias, log_bias = (np.abs(values.astype(np.float64)) for values in (layer.bias, layer.log_bias))
-        return np.asarray(self.inverse * (products + 2.0**-50 * bias) + 2.0**-50 * log_bias)
+        if self._errors is None:
+            layer = self._layer
+            products = (self.dim + 8) * 2.0**-52 * self.query.magnitudes
+            bias, log_bias = (np.abs(values.astype(np.float64)) for values in (layer.bias, layer.log_bias))
+            self._errors = np.asarray(self.inverse * (products + 2.0**-50 * bias) + 2.0**-50 * log_bias)
+        return self._errors
 
-    def bounds(self, scores: Scores, *, factor: float = 1.0, limited: bool = True) -> Bounds:
-        """Bounds of the candidates' logits from dot products with radii, of which a fraction counts."""
+    def values(self, scores: Scores) -> Doubles:
+        """Logits of the candidates from the dot products of all rows."""
+        return self._among(self.of(scores.values))
+
+    def bounds(self, values: Doubles, radii: Doubles, *, factor: float = 1.0, limited: bool = True) -> Bounds:
+        """Bounds of the candidates' logits, from these values.
+
+        Args:
+            values: As from `values`.
+            radii: (n,) of the dot products of all rows.
+            factor: Fraction of the radii that counts.
+            limited: As for `Bounds`.
+        """
         errors = self.errors()
-        values, radii = self.of(scores.values), self.inverse * (factor * scores.radii) + errors
-        if self._candidates is not None:
-            values, radii = values[self._candidates], radii[self._candidates]
 
         def score(positions: Integers) -> tuple[Doubles, Doubles]:
             rows = self.rows(positions)
             return self.score(rows), errors[rows]
 
-        return Bounds(values, radii, score, limited=limited)
+        return Bounds(values, self._among(self.inverse * (factor * radii) + errors), score, limited=limited)
 
     def precise_bounds(self) -> Bounds:
         """Bounds that differ only by the rounding of float64: every candidate is scored."""
@@ -100,3 +111,6 @@ class Logits:
         bounds = Bounds(values, errors, lambda positions: (values[positions], errors[positions]), limited=False)
         bounds.known[:], bounds.scored = True, len(rows)
         return bounds
+
+    def _among(self, values: Doubles) -> Doubles:
+        return values if self._candidates is None else values[self._candidates]

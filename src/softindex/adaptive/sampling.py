@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from softindex.adaptive.answers import collect_log_partition, items_scored, pick
 from softindex.adaptive.strategies import Answer
+from softindex.errors import InputError, MethodError, show
 from softindex.records import Doubles, Draws
 from softindex.rejection import choose
 
-__all__ = ["collect_draws", "draw_among", "left_out"]
+__all__ = ["TOP_K", "SampleMethod", "check_method", "collect_draws", "draw_among", "left_out"]
+
+SampleMethod = Literal["exact", "top-k"]
+TOP_K = "top-k"
+
+
+def check_method(method: Any, k: Any, top_p: Any) -> None:
+    """Refuse a method that does not exist, or options that do not go with it."""
+    if not isinstance(method, str) or method not in get_args(SampleMethod):
+        names = ", ".join(get_args(SampleMethod))
+        raise MethodError(f"there is no method {show(method)}; use one of {names}.")
+    if k is not None and method != TOP_K:
+        raise InputError(f"k is for method {TOP_K!r} only, but the method is {method!r}; leave k out.")
+    if top_p is not None and method == TOP_K:
+        raise InputError(f"top_p does not go with method {TOP_K!r}; draw from the k best or from a nucleus, not both.")
 
 
 def collect_draws(answers: list[Answer], n: int, seed: int, *, single: bool) -> Draws:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from softindex.outward import round_up
 from softindex.quantise import quantise, row_norms
 from softindex.records import Doubles, Floats
 
-__all__ = ["Level", "Scores", "Screen", "encode", "screen_shape"]
+__all__ = ["Level", "PreparedQuery", "Scores", "Screen", "encode", "screen_shape"]
 
 CHUNK = 64
 """Coordinates that the four-bit kernel processes at a time."""
@@ -50,48 +51,85 @@ class Level:
         """Bytes that one pass over the codes reads."""
         return int(self.codes.nbytes)
 
-    def score(self, scaled: Doubles, lengths: Floats, threads: int) -> list[Scores]:
-        """Scores for queries (b, d), already multiplied by the column scales; lengths (n,) of the scaled rows."""
-        integers, units, lost = self._round(scaled)
-        dots = np.empty((len(scaled), len(self.codes)), np.int64)
+    def score(
+        self, queries: Sequence[PreparedQuery], threads: int, radii: Sequence[Doubles] | None = None
+    ) -> list[Scores]:
+        """Scores for several queries; radii: those of `radii`, where the caller has them."""
+        rounded = [query.rounded(self) for query in queries]
+        integers = np.stack([each.integers for each in rounded])
+        dots = np.empty((len(queries), len(self.codes)), np.int64)
         if self.bits == 8:
             screen(self.codes, integers, dots, threads)
         else:
             screen_nibbles(self.codes, integers, dots, threads)
             dots -= 8 * integers.sum(axis=1, dtype=np.int64)[:, None]
         scales, results = self.scales.astype(np.float64), []
-        for row, query in enumerate(scaled):
-            values = dots[row] * (units[row] * scales)
+        for row, query in enumerate(queries):
+            values = dots[row] * (rounded[row].unit * scales)
+            proven = self.radii(query) if radii is None else radii[row]
             # The value is rounded three times, and the radius about a dozen times.
-            radii = (self._radii(query, lost[row], lengths) + 2.0**-50 * np.abs(values)) * (1.0 + 2.0**-45)
-            results.append(Scores(values, radii))
+            results.append(Scores(values, (proven + 2.0**-50 * np.abs(values)) * (1.0 + 2.0**-45)))
         return results
 
-    def radii(self, scaled: Doubles, lengths: Floats) -> Doubles:
-        """The radii (n,) that `score` would give for one query, except for the last digits."""
-        return self._radii(scaled, self._round(scaled[None])[2][0], lengths)
+    def radii(self, query: PreparedQuery) -> Doubles:
+        """The radii (n,) that `score` would give for one query, except for the last digits.
 
-    def _radii(self, query: Doubles, lost: float, lengths: Floats) -> Doubles:
-        """Write a for the scaled row, c for scale * code, q for the scaled query and p for its integers times unit.
-
+        Write a for the scaled row, c for scale * code, q for the scaled query and p for its integers times unit.
         a.q = p.c + (q - p).c + (a - c).q, and so |a.q - p.c| <= |q - p| |c| + |a - c| |q|; |c| <= |a| + |a - c|.
         """
         errors = self.errors.astype(np.float64)
-        return np.asarray(_norm(query) * errors + lost * (lengths + errors))
+        return np.asarray(query.norm * errors + query.rounded(self).lost * (query.lengths + errors))
 
-    def _round(self, scaled: Doubles) -> tuple[NDArray[Any], Doubles, Doubles]:
-        """Queries as integers, the size of one integer step, and an upper bound on the norm of what is lost."""
-        largest, width = 16383, padded(scaled.shape[1])
-        if self.bits == 4:
-            largest, width = 127, 2 * self.codes.shape[1]
-        integers = np.zeros((len(scaled), width), np.int16 if self.bits == 8 else np.int8)
-        units, lost = np.empty(len(scaled)), np.empty(len(scaled))
-        for row, query in enumerate(scaled):
-            units[row] = np.abs(query).max() / largest or 1.0
-            rounded = np.rint(query / units[row])
-            integers[row, : len(query)] = rounded
-            lost[row] = _norm(query - units[row] * rounded) + _norm(query) * 2.0**-50
-        return integers, units, lost
+
+class Rounded(NamedTuple):
+    """A query as a level multiplies it."""
+
+    integers: NDArray[Any]
+    """(d, padded to the width of the kernel) int16 for 8 bits, int8 for 4."""
+    unit: float
+    """Size of one integer step."""
+    lost: float
+    """Upper bound on the norm of what is lost."""
+
+
+class PreparedQuery:
+    """A query, and what the levels and the bounds of rounding errors need of it: each computed once, when needed."""
+
+    def __init__(self, vector: Doubles, columns: Floats, lengths: Floats) -> None:
+        """lengths (n,) are those of the rows divided by the column scales."""
+        self.vector, self.lengths, self._columns = vector, lengths, columns
+        self._rounded: dict[int, Rounded] = {}
+
+    @cached_property
+    def scaled(self) -> Doubles:
+        """(d,) multiplied by the column scales."""
+        return np.asarray(self.vector * self._columns)
+
+    @cached_property
+    def norm(self) -> float:
+        """Norm of the scaled query, rounded up."""
+        return _norm(self.scaled)
+
+    @cached_property
+    def magnitudes(self) -> Doubles:
+        """(n,) upper bounds on the sum over j of |row_j query_j| (Cauchy-Schwarz)."""
+        return np.asarray(self.lengths.astype(np.float64) * (self.norm * (1 + 2.0**-50)))
+
+    def rounded(self, level: Level) -> Rounded:
+        """The query in integers for a level."""
+        if level.bits not in self._rounded:
+            self._rounded[level.bits] = self._round(level)
+        return self._rounded[level.bits]
+
+    def _round(self, level: Level) -> Rounded:
+        query, largest, width = self.scaled, 16383, padded(len(self.scaled))
+        if level.bits == 4:
+            largest, width = 127, 2 * level.codes.shape[1]
+        unit = float(np.abs(query).max()) / largest or 1.0
+        rounded = np.rint(query / unit)
+        integers = np.zeros(width, np.int16 if level.bits == 8 else np.int8)
+        integers[: len(query)] = rounded
+        return Rounded(integers, unit, _norm(query - unit * rounded) + self.norm * 2.0**-50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +142,13 @@ class Screen:
     """(n,) norms of the rows divided by the column scales, rounded up."""
     levels: tuple[Level, ...]
 
+    def prepare(self, vector: Doubles) -> PreparedQuery:
+        """A query (d,) for all levels."""
+        return PreparedQuery(vector, self.columns, self.lengths)
+
     def score(self, level: Level, queries: Doubles, threads: int) -> list[Scores]:
-        """Scores of a level for queries (b, d)."""
-        return level.score(queries * self.columns, self.lengths, threads)
-
-    def radii(self, level: Level, query: Doubles) -> Doubles:
-        """The radii that the level would have for a query (d,)."""
-        return level.radii(query * self.columns, self.lengths)
-
-    def magnitudes(self, query: Doubles) -> Doubles:
-        """(n,) upper bounds on the sum over j of |row_j query_j| (Cauchy-Schwarz)."""
-        return np.asarray(self.lengths.astype(np.float64) * (_norm(query * self.columns) * (1 + 2.0**-50)))
+        """Scores of one level for queries (b, d)."""
+        return level.score([self.prepare(query) for query in queries], threads)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays to save."""

@@ -15,7 +15,7 @@ from softindex.adaptive.conformal import fewest_queries
 from softindex.adaptive.goals import BestClasses, Nucleus
 from softindex.adaptive.layer import Layer
 from softindex.adaptive.rows import Rows
-from softindex.adaptive.sampling import collect_draws, draw_among, left_out
+from softindex.adaptive.sampling import TOP_K, SampleMethod, check_method, collect_draws, draw_among, left_out
 from softindex.adaptive.screen import encode
 from softindex.adaptive.solver import Call, Solver
 from softindex.adaptive.storing import from_arrays, to_arrays
@@ -33,6 +33,7 @@ from softindex.arguments import (
 )
 from softindex.errors import InputError, MethodError, show
 from softindex.records import Doubles, Draws, Estimate, Floats, Stored, TopK
+from softindex.restrictions import Unknown
 from softindex.store import save as save_stored
 from softindex.streams import generators
 
@@ -40,8 +41,6 @@ __all__ = ["GUARANTEES", "AdaptiveSoftmax", "Guarantee", "SampleMethod", "from_s
 
 Guarantee = Literal["deterministic", "calibrated", "pac", "exact"]
 GUARANTEES: tuple[str, ...] = get_args(Guarantee)
-SampleMethod = Literal["exact", "top-k"]
-TOP_K = "top-k"
 DEFAULT_K = 1000
 """Classes of the method "top-k", as in `Index.sample`."""
 TOP_K_EPSILON = 0.01
@@ -108,6 +107,7 @@ class AdaptiveSoftmax:
         confidence: float = 0.95,
         guarantee: Guarantee = "deterministic",
         exclude: Any = None,
+        unknown: Unknown = "error",
         threads: int | None = None,
     ) -> TopK:
         """Return the k most probable classes, and their probabilities within relative error epsilon.
@@ -129,6 +129,7 @@ class AdaptiveSoftmax:
             confidence: Probability with which "pac" and "calibrated" hold; the others need none.
             guarantee: See above.
             exclude: Class numbers to leave out, for all queries or one sequence per query.
+            unknown: What to do with numbers in `exclude` that are no class: "error" or "ignore".
             threads: Number of threads; None for all CPUs.
 
         Returns:
@@ -139,8 +140,9 @@ class AdaptiveSoftmax:
         Raises:
             InputError: When an argument is out of range, or k exceeds the classes that `exclude` leaves.
             MethodError: When there is no such guarantee, or nothing was calibrated.
+            UnknownIdError: When `exclude` has a number that is no class, unless `unknown` is "ignore".
         """
-        call = self._call(queries, temperature, exclude, threads)
+        call = self._call(queries, temperature, exclude, unknown, threads)
         count = check_count(k, "k", len(self))
         call.exclusion.check_fits(count)
         answers = self._answer(call, count, epsilon, confidence, guarantee)
@@ -155,6 +157,7 @@ class AdaptiveSoftmax:
         confidence: float = 0.95,
         guarantee: Guarantee = "deterministic",
         exclude: Any = None,
+        unknown: Unknown = "error",
         threads: int | None = None,
     ) -> Estimate:
         """Return log Z with bounds; Z is within relative error epsilon of exp(value).
@@ -166,12 +169,13 @@ class AdaptiveSoftmax:
             confidence: Probability with which "pac" and "calibrated" hold.
             guarantee: As for `top_k`.
             exclude: Class numbers to leave out, for all queries or one sequence per query.
+            unknown: What to do with numbers in `exclude` that are no class: "error" or "ignore".
             threads: Number of threads; None for all CPUs.
 
         Returns:
             Value, low and high, each (b,), of the classes that are not excluded.
         """
-        call = self._call(queries, temperature, exclude, threads)
+        call = self._call(queries, temperature, exclude, unknown, threads)
         return collect_log_partition(self._answer(call, 1, epsilon, confidence, guarantee), single=call.single)
 
     def log_prob(
@@ -184,6 +188,7 @@ class AdaptiveSoftmax:
         confidence: float = 0.95,
         guarantee: Guarantee = "deterministic",
         exclude: Any = None,
+        unknown: Unknown = "error",
         threads: int | None = None,
     ) -> Doubles:
         """Return log-probabilities of given classes; each probability is within relative error epsilon.
@@ -198,6 +203,7 @@ class AdaptiveSoftmax:
             confidence: Probability with which "pac" and "calibrated" hold.
             guarantee: As for `top_k`.
             exclude: Class numbers to leave out, for all queries or one sequence per query.
+            unknown: What to do with numbers in `exclude` that are no class: "error" or "ignore".
             threads: Number of threads; None for all CPUs.
 
         Returns:
@@ -206,7 +212,7 @@ class AdaptiveSoftmax:
         Raises:
             UnknownIdError: When an id is not a class number.
         """
-        call = self._call(queries, temperature, exclude, threads)
+        call = self._call(queries, temperature, exclude, unknown, threads)
         classes = check_classes(ids, len(call.vectors), len(self), single=call.single)
         result = np.empty(classes.shape)
         for row, answer in enumerate(self._answer(call, 1, epsilon, confidence, guarantee)):
@@ -223,6 +229,7 @@ class AdaptiveSoftmax:
         *,
         temperature: float,
         exclude: Any = None,
+        unknown: Unknown = "error",
         threads: int | None = None,
     ) -> TopK:
         """Return the fewest most probable classes that together have probability top_p.
@@ -234,13 +241,14 @@ class AdaptiveSoftmax:
             top_p: Probability to reach, above 0 and up to 1.
             temperature: Divides the scores and the bias.
             exclude: Class numbers to leave out, for all queries or one sequence per query.
+            unknown: What to do with numbers in `exclude` that are no class: "error" or "ignore".
             threads: Number of threads; None for all CPUs.
 
         Returns:
             As from `top_k`, with `sizes` (b,), the number of classes in each row.  Shorter rows are filled with id -1,
             score and log_prob -inf.
         """
-        call = self._call(queries, temperature, exclude, threads)
+        call = self._call(queries, temperature, exclude, unknown, threads)
         answers = self._nuclei(call, top_p)
         return collect_nuclei(answers, call.temperature, len(self), single=call.single)
 
@@ -254,6 +262,7 @@ class AdaptiveSoftmax:
         k: int | None = None,
         top_p: float | None = None,
         exclude: Any = None,
+        unknown: Unknown = "error",
         seed: int | None = None,
         threads: int | None = None,
     ) -> Draws:
@@ -274,6 +283,7 @@ class AdaptiveSoftmax:
             k: Number of classes for "top-k"; None for 1000, or all if there are fewer.
             top_p: Draw only from the fewest most probable classes that reach this probability.
             exclude: Class numbers to leave out, for all queries or one sequence per query.
+            unknown: What to do with numbers in `exclude` that are no class: "error" or "ignore".
             seed: The same seed and query give the same draws in any batch and order; copies of a query in one call
                 draw differently.  None for a fresh seed, which the result reports.
             threads: Number of threads; None for all CPUs.
@@ -285,9 +295,9 @@ class AdaptiveSoftmax:
         Raises:
             InputError: When an argument is out of range, or k is passed without "top-k", or top_p with it.
         """
-        call = self._call(queries, temperature, exclude, threads)
+        call = self._call(queries, temperature, exclude, unknown, threads)
         count, key = check_count(n, "n"), check_seed(seed)
-        _check_method(method, k, top_p)
+        check_method(method, k, top_p)
         # Zero has two signs and is one number.
         streams = generators(((vector + 0.0).tobytes() for vector in call.vectors), key)
         if method == TOP_K:
@@ -330,9 +340,9 @@ class AdaptiveSoftmax:
         """
         save_stored(path, to_arrays(self._solver.layer, self._solver.calibration))
 
-    def _call(self, queries: Any, temperature: Any, exclude: Any, threads: Any) -> Call:
+    def _call(self, queries: Any, temperature: Any, exclude: Any, unknown: Any, threads: Any) -> Call:
         batch, single = check_queries(queries, self.dim, owner="these weights have")
-        exclusion = check_exclude(exclude, len(batch), len(self))
+        exclusion = check_exclude(exclude, len(batch), len(self), unknown)
         value = check_temperature(temperature)
         return Call(batch.astype(np.float64), single, value, exclusion, check_threads(threads))
 
@@ -362,16 +372,6 @@ class AdaptiveSoftmax:
 def _biases(values: Any, n: int, name: str) -> Floats:
     checked = check_per_item(values, n, name=name, of="class")
     return np.zeros(n, np.float32) if checked is None else checked
-
-
-def _check_method(method: Any, k: Any, top_p: Any) -> None:
-    if not isinstance(method, str) or method not in get_args(SampleMethod):
-        names = ", ".join(get_args(SampleMethod))
-        raise MethodError(f"there is no method {show(method)}; use one of {names}.")
-    if k is not None and method != TOP_K:
-        raise InputError(f"k is for method {TOP_K!r} only, but the method is {method!r}; leave k out.")
-    if top_p is not None and method == TOP_K:
-        raise InputError(f"top_p does not go with method {TOP_K!r}; draw from the k best or from a nucleus, not both.")
 
 
 def from_stored(stored: Stored) -> AdaptiveSoftmax:

@@ -75,16 +75,18 @@ class Solver:
 
     def logits(self, call: Call, row: int, classes: Integers) -> Doubles:
         """Exact logits of some classes for one query of the call."""
-        return Logits(self.layer, call.vectors[row], call.inverse, None, call.threads).score(classes)
+        query = self.layer.screen.prepare(call.vectors[row])
+        return Logits(self.layer, query, call.inverse, None, call.threads).score(classes)
 
     def calibrate(self, vectors: Doubles, threads: int) -> None:
         """Measure on held-out queries (m, d) how far the scores of each level really are from the truth."""
         screen = self.layer.screen
         ratios = np.empty((len(screen.levels), len(vectors)))
         for column, vector in enumerate(vectors):
-            exact = self.layer.scan(vector, threads)
+            query = screen.prepare(vector)
+            exact = self.layer.scan(query, threads)
             for row, level in enumerate(screen.levels):
-                scores = screen.score(level, vector[None], threads)[0]
+                scores = level.score([query], threads)[0]
                 errors = np.abs(exact.values - scores.values) + exact.radii
                 ratios[row, column] = (errors / (scores.radii + TINY)).max()
         self.calibration = calibrate(ratios)
@@ -106,15 +108,17 @@ class Solver:
         self, call: Call, strategies: Sequence[Strategy], last: ExactScan | PreciseScan, goals: Iterable[Goal]
     ) -> list[Answer]:
         paired = zip(self._queries(call), goals, strict=True)
-        return [settle(strategies, last, query, Request(goal, call.inverse, call.threads)) for query, goal in paired]
+        return [settle(strategies, last, query, Request(goal, call.threads)) for query, goal in paired]
 
     def _queries(self, call: Call) -> Iterator[Query]:
         screen = self.layer.screen
         for begin in range(0, len(call.vectors), GROUP):
-            group = call.vectors[begin : begin + GROUP]
-            scores = cache(partial(screen.score, screen.levels[0], group, call.threads))
-            for place, vector in enumerate(group):
-                yield Query(vector, _item(scores, place), call.exclusion.candidates(begin + place))
+            group = [screen.prepare(vector) for vector in call.vectors[begin : begin + GROUP]]
+            scores = cache(partial(screen.levels[0].score, group, call.threads))
+            for place, query in enumerate(group):
+                candidates = call.exclusion.candidates(begin + place)
+                logits = Logits(self.layer, query, call.inverse, candidates, call.threads)
+                yield Query(logits, _item(scores, place))
 
 
 def _item(scores: Callable[[], list[Scores]], place: int) -> Callable[[], Scores]:

@@ -9,11 +9,11 @@ from typing import Protocol
 import numpy as np
 
 from softindex.adaptive.bandit import Estimates, find_best
-from softindex.adaptive.bounds import LogZ
+from softindex.adaptive.bounds import Bounds, LogZ
 from softindex.adaptive.goals import Goal, Solution
 from softindex.adaptive.layer import Layer, Logits
 from softindex.adaptive.pulls import PulledRows
-from softindex.adaptive.screen import Level, Scores
+from softindex.adaptive.screen import Scores
 from softindex.kernels import hash_bytes
 from softindex.records import Doubles, Integers
 
@@ -43,12 +43,10 @@ class Cost:
 class Query:
     """One query on its way through the strategies."""
 
-    vector: Doubles
-    """(d,)"""
+    logits: Logits
+    """Those of its candidates, with everything that strategies share."""
     coarse: Callable[[], Scores]
     """Scores of the coarsest level, which are computed for several queries at once."""
-    candidates: Integers | None = None
-    """Rows that may be returned, increasing; None for all."""
     cost: Cost = field(default_factory=Cost)
 
 
@@ -57,13 +55,7 @@ class Request:
     """What is wanted of a query."""
 
     goal: Goal
-    inverse: float
-    """One over the temperature."""
     threads: int
-
-    def logits(self, layer: Layer, query: Query) -> Logits:
-        """The logits of the query's candidates."""
-        return Logits(layer, query.vector, self.inverse, query.candidates, self.threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +100,9 @@ class ExactScan:
 
     def answer(self, query: Query, request: Request) -> Answer:
         """The answer: nothing is left in doubt."""
-        logits, rows = request.logits(self.layer, query), self.layer.rows
-        bounds = logits.bounds(self.layer.scan(query.vector, request.threads), limited=False)
+        logits, rows = query.logits, self.layer.rows
+        scores = self.layer.scan(logits.query, request.threads)
+        bounds = logits.bounds(logits.values(scores), scores.radii, limited=False)
         solution = request.goal.find(bounds)
         assert solution is not None, "without a limit every goal is reached"
         count = rows.n + bounds.scored
@@ -125,7 +118,7 @@ class PreciseScan:
 
     def answer(self, query: Query, request: Request) -> Answer:
         """The answer: nothing is left in doubt."""
-        logits, rows = request.logits(self.layer, query), self.layer.rows
+        logits, rows = query.logits, self.layer.rows
         bounds = logits.precise_bounds()
         solution = request.goal.find(bounds)
         assert solution is not None, "without a limit every goal is reached"
@@ -145,16 +138,18 @@ class Screened:
 
     def answer(self, query: Query, request: Request) -> Answer | None:
         """The answer of the coarsest level that has one."""
-        logits, rows, screen = request.logits(self.layer, query), self.layer.rows, self.layer.screen
-        scores: Scores | None = None
-        for level, factor in zip(screen.levels, self.factors, strict=True):
-            if scores is None:
+        logits, rows = query.logits, self.layer.rows
+        values: Doubles | None = None
+        for level, factor in zip(self.layer.screen.levels, self.factors, strict=True):
+            if values is None:
                 scores = query.coarse()
-            elif self._is_hopeless(level, factor, logits, scores, request.goal):
-                return None
             else:
-                scores = screen.score(level, query.vector[None], request.threads)[0]
-            bounds = logits.bounds(scores, factor=factor)
+                radii = level.radii(logits.query)
+                if self._is_hopeless(logits.bounds(values, radii, factor=factor), request.goal):
+                    return None
+                scores = level.score([logits.query], request.threads, [radii])[0]
+            values = logits.values(scores)
+            bounds = logits.bounds(values, scores.radii, factor=factor)
             solution = request.goal.find(bounds)
             query.cost.add(
                 rows=bounds.scored,
@@ -165,10 +160,8 @@ class Screened:
                 return _answer(solution, logits, self.guarantee, query.cost)
         return None
 
-    def _is_hopeless(self, level: Level, factor: float, logits: Logits, scores: Scores, goal: Goal) -> bool:
-        """Whether a finer level would leave too many rows as well, judging by the scores of a coarser one."""
-        radii = self.layer.screen.radii(level, logits.vector)
-        expected = logits.bounds(Scores(scores.values, radii), factor=factor)
+    def _is_hopeless(self, expected: Bounds, goal: Goal) -> bool:
+        """Whether a finer level would leave too many rows as well, by its radii around the values of a coarser one."""
         # The coarse values are more spread out than the true ones, which makes it look easier than it is.
         return expected.is_hopeless(goal.k, goal.epsilon, expected.limit // 4)
 
@@ -184,10 +177,11 @@ class Estimated:
 
     def answer(self, query: Query, request: Request) -> Answer | None:
         """The k best, unless estimates would cost about as much as a scan."""
-        logits, rows, goal = request.logits(self.layer, query), self.layer.rows, request.goal
+        logits, rows, goal = query.logits, self.layer.rows, request.goal
+        vector = logits.query.vector
         # Every query has its own order of blocks, and the same one again in any batch.
-        rng = np.random.default_rng([self.layer.seed, _name(query.vector)])
-        estimates = Estimates(self.pulls.start(query.vector, rng), logits)
+        rng = np.random.default_rng([self.layer.seed, _name(vector)])
+        estimates = Estimates(self.pulls.start(vector, rng), logits)
         best = find_best(estimates, k=goal.k, epsilon=goal.epsilon, delta=self.delta)
         pulled, exact = estimates.pulled.multiplications, estimates.exact_rows
         query.cost.add(

@@ -290,7 +290,10 @@ def pull(
     """
 
 class Mixture:
-    """Items of a learned similarity; reads the arrays where they are."""
+    """
+    Items of a learned similarity; reads the arrays where they are.
+    Queries (b, parts / 4 rounded up, d, 4) hold four components at a time, padded with zeros.
+    """
 
     def __init__(self, arrays: dict[str, Any], query_parts: int, target: str = "") -> None:
         """
@@ -300,7 +303,7 @@ class Mixture:
     def best(
         self,
         queries: Annotated[
-            NDArray[numpy.float32], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
+            NDArray[numpy.float32], dict(shape=(None, None, None, None), order="C", device="cpu", writable=False)
         ],
         gates: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)]
         | None,
@@ -329,7 +332,7 @@ class Mixture:
     def largest(
         self,
         queries: Annotated[
-            NDArray[numpy.float32], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
+            NDArray[numpy.float32], dict(shape=(None, None, None, None), order="C", device="cpu", writable=False)
         ],
         offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         excluded: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
@@ -344,7 +347,7 @@ class Mixture:
     def score_listed(
         self,
         queries: Annotated[
-            NDArray[numpy.float32], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
+            NDArray[numpy.float32], dict(shape=(None, None, None, None), order="C", device="cpu", writable=False)
         ],
         gates: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)]
         | None,
@@ -360,7 +363,7 @@ class Mixture:
     def best_listed(
         self,
         queries: Annotated[
-            NDArray[numpy.float32], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
+            NDArray[numpy.float32], dict(shape=(None, None, None, None), order="C", device="cpu", writable=False)
         ],
         gates: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)]
         | None,
@@ -377,7 +380,7 @@ class Mixture:
     def score_precisely(
         self,
         queries: Annotated[
-            NDArray[numpy.float64], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
+            NDArray[numpy.float64], dict(shape=(None, None, None, None), order="C", device="cpu", writable=False)
         ],
         gates: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)]
         | None,

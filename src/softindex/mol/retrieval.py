@@ -7,7 +7,7 @@ was left out can is among the true k best.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -56,12 +56,25 @@ class FirstPass(NamedTuple):
 
     floor: Doubles
     """(b,) at least k items are proven to score this much."""
-    positions: list[Integers]
-    """Items that were scored."""
+    positions: Integers
+    """(b, m) items that were scored; -1 where there are fewer."""
+    scores: Floats
+    """(b, m) their scores; -inf where there are fewer."""
 
     def take(self, rows: Integers) -> FirstPass:
         """The result for some of the queries."""
-        return FirstPass(self.floor[rows], [self.positions[row] for row in rows.tolist()])
+        return FirstPass(self.floor[rows], self.positions[rows], self.scores[rows])
+
+    def among(self, chosen: NDArray[np.bool_]) -> FirstPass:
+        """The same without the items that are not among those chosen (b, n)."""
+        keep = np.take_along_axis(chosen, self.positions, axis=1) & (self.positions >= 0)
+        return FirstPass(self.floor, np.where(keep, self.positions, -1), np.where(keep, self.scores, -np.inf))
+
+    def merge(self, positions: Integers, scores: Floats) -> tuple[Integers, Floats]:
+        """The best of these items and of others (b, keep), as many as there were of the others; best first."""
+        both, all_scores = np.hstack([positions, self.positions]), np.hstack([scores, self.scores])
+        order = np.lexsort((both, -all_scores))[:, : positions.shape[1]]
+        return np.take_along_axis(both, order, axis=1), np.take_along_axis(all_scores, order, axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +153,17 @@ def exact(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieved:
 def approximate(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieved:
     """Score the candidates of a first stage; with a gap, add candidates until it is reached or none are left."""
     if plan.gap is None:
-        return _score_candidates(scorer, batch, plan)
+        return _score_candidates(scorer, batch, plan, None)
     result, rows = Retrieved.empty(len(batch), plan.k), np.arange(len(batch))
     most = max(plan.per_pair, plan.by_average)
     share = min(1.0, max(plan.k, 64) / most)
+    # The largest logits are the same for any number of candidates; the lists of each pair are not.
+    largest = None if plan.per_pair else scorer.largest(batch, 0, plan.threads)[0]
     while len(rows):
         per_pair, by_average = (int(np.ceil(share * count)) for count in (plan.per_pair, plan.by_average))
-        step = _score_candidates(scorer, batch.take(rows), plan._replace(per_pair=per_pair, by_average=by_average))
+        smaller = plan._replace(per_pair=per_pair, by_average=by_average)
+        logits = None if largest is None else [largest[row] for row in rows.tolist()]
+        step = _score_candidates(scorer, batch.take(rows), smaller, logits)
         result.put(rows, step)
         rows = rows[step.gap > plan.gap] if share < 1 else rows[:0]
         share = min(1.0, share * GROWTH)
@@ -165,8 +182,14 @@ def _first_pass_size(k: int) -> int:
 def _first_pass(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> FirstPass:
     positions = scorer.best_average(batch, min(scorer.n, _first_pass_size(plan.k)), plan.threads)
     scores = scorer.score(batch, PositionLists.of(positions), plan.threads)
-    kth = np.array([np.partition(row, len(row) - plan.k)[len(row) - plan.k] for row in scores], np.float64)
-    return FirstPass(kth - batch.errors.score, positions)
+    shape = (len(batch), max(len(row) for row in positions))
+    first = FirstPass(np.empty(len(batch)), np.full(shape, -1), np.full(shape, -np.inf, np.float32))
+    for row, (listed, values) in enumerate(zip(positions, scores, strict=True)):
+        if not np.isfinite(values).all():
+            raise not_numbers()
+        first.floor[row] = np.partition(values, len(values) - plan.k)[len(values) - plan.k] - batch.errors.score[row]
+        first.positions[row, : len(listed)], first.scores[row, : len(listed)] = listed, values
+    return first
 
 
 def _second_pass(scorer: Scorer, batch: QueryBatch, plan: SearchPlan, first: FirstPass) -> Retrieved:
@@ -181,51 +204,69 @@ def _second_pass(scorer: Scorer, batch: QueryBatch, plan: SearchPlan, first: Fir
     if few.any():
         rows = np.flatnonzero(few)
         outside = np.where(survives, -np.inf, largest).max(axis=1) + batch.errors.logit
-        candidates = [np.flatnonzero(survives[row]) for row in rows.tolist()]
-        settled = _score_listed(scorer, batch.take(rows), candidates, outside[rows], plan)
-        # Most items of the first pass are scored again; count each item once.
-        settled.scored[:] += [int((~survives[row, first.positions[row]]).sum()) for row in rows.tolist()]
+        listed = first.take(rows).among(survives[rows])
+        dropped = (first.positions[rows] >= 0).sum(axis=1) - (listed.positions >= 0).sum(axis=1)
+        for row, positions in zip(rows.tolist(), listed.positions, strict=True):
+            survives[row, positions[positions >= 0]] = False
+        others = [np.flatnonzero(survives[row]) for row in rows.tolist()]
+        settled = _score_listed(scorer, batch.take(rows), others, outside[rows], plan, listed)
+        settled.scored[:] += dropped
         result.put(rows, settled)
     return result
 
 
-def _score_candidates(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieved:
-    """Score as many candidates as the plan says."""
+def _score_candidates(
+    scorer: Scorer, batch: QueryBatch, plan: SearchPlan, largest: Sequence[Floats] | None
+) -> Retrieved:
+    """Score as many candidates as the plan says; largest: logits (n,) of each query, where they are known."""
     lists: list[list[Integers]] = [[] for _ in range(len(batch))]
     if plan.by_average:
         nearest = scorer.best_average(batch, min(plan.by_average, scorer.n), plan.threads)
         for row, near in zip(lists, nearest, strict=True):
             row.append(near)
     outside = batch.errors.ceiling
-    largest: Floats | None = None
     # The average says nothing about single logits; a useful gap needs the largest logit of every item.
-    if plan.per_pair or plan.gap is not None:
-        largest, by_pair = scorer.largest(batch, min(plan.per_pair, scorer.n), plan.threads)
+    if largest is None and (plan.per_pair or plan.gap is not None):
+        logits, by_pair = scorer.largest(batch, min(plan.per_pair, scorer.n), plan.threads)
+        largest = list(logits)
         if by_pair is not None:
             for row, listed in zip(lists, by_pair, strict=True):
                 row.append(listed[listed >= 0].ravel())
     candidates = [row[0] if len(row) == 1 and largest is None else np.unique(np.concatenate(row)) for row in lists]
     if largest is not None:
-        for logits, positions in zip(largest, candidates, strict=True):
-            logits[positions] = -np.inf
-        outside = largest.max(axis=1) + batch.errors.logit
+        outside = np.empty(len(batch))
+        for q, (values, positions) in enumerate(zip(largest, candidates, strict=True)):
+            others = values.copy()
+            others[positions] = -np.inf
+            outside[q] = others.max()
+        outside += batch.errors.logit
     return _score_listed(scorer, batch, candidates, outside, plan)
 
 
 def _score_listed(
-    scorer: Scorer, batch: QueryBatch, candidates: list[Integers], outside: Doubles, plan: SearchPlan
+    scorer: Scorer,
+    batch: QueryBatch,
+    candidates: list[Integers],
+    outside: Doubles,
+    plan: SearchPlan,
+    first: FirstPass | None = None,
 ) -> Retrieved:
-    """The k best of the candidates, whose positions increase; no other item scores more than `outside`."""
+    """The k best of the candidates, whose positions increase, and of the items that a first pass has scored.
+
+    No other item scores more than `outside`.
+    """
     lists = PositionLists.of(candidates)
-    if np.isnan(outside).any() or (lists.counts < plan.k).any():
+    counts = lists.counts if first is None else lists.counts + (first.positions >= 0).sum(axis=1)
+    if np.isnan(outside).any() or (counts < plan.k).any():
         raise not_numbers("logits")
     # If every available item is a candidate, there is no other item.
-    outside = np.where(lists.counts == batch.available, -np.inf, outside)
+    outside = np.where(counts == batch.available, -np.inf, outside)
 
     def find(rows: Integers, queries: QueryBatch, keep: int) -> tuple[Integers, Floats]:
-        return scorer.best_listed(queries, lists.take(rows), keep, plan.threads)
+        best = scorer.best_listed(queries, lists.take(rows), keep, plan.threads)
+        return best if first is None else first.take(rows).merge(*best)
 
-    return _settle_all(scorer, batch, find, lists.counts, outside, plan)
+    return _settle_all(scorer, batch, find, counts, outside, plan)
 
 
 def _settle_all(
@@ -274,10 +315,11 @@ def _settle(
     rivals = np.repeat(outside[:, None], k, axis=1)
     rows, slack = np.flatnonzero(provable), error.copy()
     if len(rows):
-        slack[rows] = scorer.precise_errors(batch.take(rows))
+        queries = batch.take(rows)
+        slack[rows] = queries.precise().error
         near = (scores >= (scores[:, k - 1] - 2 * error)[:, None]).sum(axis=1)
         contested = [positions[row, : near[row]] for row in rows.tolist()]
-        precise = scorer.score_precisely(batch.take(rows), PositionLists.of(contested), plan.threads)
+        precise = scorer.score_precisely(queries, PositionLists.of(contested), plan.threads)
         for row, listed, values in zip(rows.tolist(), contested, precise, strict=True):
             order = np.lexsort((listed, -values))
             best, rest = order[:k], order[k:]

@@ -58,7 +58,7 @@ def draw_exactly(scorer: Scorer, batch: QueryBatch, options: DrawOptions) -> Dra
     """
     drawn, streams = _empty(len(batch), options.n), _streams(batch, options.seed)
     temperature = options.temperature
-    drawn.error[:] = _rounding_error(scorer.precise_errors(batch) / temperature)
+    drawn.error[:] = _rounding_error(batch.precise().error / temperature)
     scores = np.empty(scorer.n)
     for row, query, largest in _largest_logits(scorer, batch, options.threads):
 
@@ -83,7 +83,7 @@ def draw_from_candidates(scorer: Scorer, batch: QueryBatch, candidates: int, opt
     b, temperature = len(batch), options.temperature
     drawn, streams = _empty(b, options.n), _streams(batch, options.seed)
     log_prob, inside, low, high = np.empty((b, options.n)), np.empty(b), np.empty(b), np.empty(b)
-    score_error = scorer.precise_errors(batch) / temperature
+    score_error = batch.precise().error / temperature
     rounding = _rounding_error(score_error)
     for row, query, largest in _largest_logits(scorer, batch, options.threads):
         listed = scorer.best_average(query, candidates, options.threads)[0]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +16,11 @@ from softindex.fields import flatten
 from softindex.kernels import NativeMixture, preferred_target
 from softindex.mol.items import EncodedItems
 from softindex.mol.queries import QuerySide
-from softindex.mol.score_errors import DOUBLE, SINGLE, Errors, Sizes, bound_errors, hidden_sizes, pair_products
+from softindex.mol.score_errors import DOUBLE, SINGLE, ErrorBounds, Errors
 from softindex.mol.spec import SimilaritySpec
 from softindex.records import Doubles, Floats, Integers
 
-__all__ = ["PositionLists", "QueryBatch", "Scorer", "not_numbers"]
+__all__ = ["PositionLists", "QueryBatch", "Scorer", "not_numbers", "pack"]
 
 GROUP_VALUES = 1 << 25
 """Largest logits in memory at once: 128 MB."""
@@ -57,18 +58,39 @@ class PositionLists:
         return np.split(values, self.offsets[1:-1])
 
 
+class Precise(NamedTuple):
+    """Queries as scores in float64 need them."""
+
+    packed: Doubles
+    """(b, P_q / 4 rounded up, d, 4), divided by the temperature."""
+    gates: Doubles | None
+    """(b, P)"""
+    error: Doubles
+    """(b,) upper bounds on the errors of scores."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueryBatch:
-    """Encoded queries, the items they exclude, and bounds on the errors of their scores."""
+    """Encoded queries as the kernels need them, the items they exclude, and bounds on the errors of their scores.
+
+    All of this is computed once per call, and sliced where some of the queries go another way.
+    """
 
     side: QuerySide
     excluded: PositionLists
     """One list for all queries, or one per query."""
     available: Integers
     """(b,) number of items that are not excluded."""
-    sizes: Sizes
     errors: Errors
     """Of scores in float32."""
+    scaled: Floats
+    """(b, P_q, d) components divided by the temperature."""
+    packed: Floats
+    """(b, P_q / 4 rounded up, d, 4) the same in the layout of the kernels."""
+    summed: Floats
+    """(b, d) sum of the components."""
+    precise: Callable[[], Precise]
+    """Computed when first called: not every search needs float64."""
 
     def __len__(self) -> int:
         return len(self.side.components)
@@ -78,21 +100,23 @@ class QueryBatch:
         if len(rows) == len(self):
             return self
         side, shared = self.side, len(self.excluded.offsets) == 2
-        gates = None if side.gates is None else np.ascontiguousarray(side.gates[rows])
         lists = [] if shared else self.excluded.split(self.excluded.positions)
         return QueryBatch(
-            QuerySide(np.ascontiguousarray(side.components[rows]), gates, side.single),
+            QuerySide(side.components[rows], _rows(side.gates, rows), side.single),
             self.excluded if shared else PositionLists.of([lists[row] for row in rows.tolist()]),
             self.available[rows],
-            self.sizes.take(rows),
             Errors(*(values[rows] for values in self.errors)),
+            self.scaled[rows],
+            self.packed[rows],
+            self.summed[rows],
+            cache(lambda: Precise(*(_rows(values, rows) for values in self.precise()))),
         )
 
 
 class Scorer:
     """Scores of the items of an index.  The items are not copied."""
 
-    __slots__ = ("_items", "_native", "_products", "spec")
+    __slots__ = ("_bounds", "_items", "_native", "spec")
 
     def __init__(self, spec: SimilaritySpec, items: EncodedItems) -> None:
         arrays = {"components": items.components, "averages": items.averages}
@@ -102,7 +126,7 @@ class Scorer:
             arrays |= flatten(spec.gate, "gate.")
         self._native = NativeMixture(arrays, spec.query_components, preferred_target())
         self.spec, self._items = spec, items
-        self._products = pair_products(spec)
+        self._bounds = ErrorBounds(spec, items.lengths, items.gate_sizes)
 
     @property
     def n(self) -> int:
@@ -120,40 +144,44 @@ class Scorer:
     def batch(self, side: QuerySide, excluded: PositionLists) -> QueryBatch:
         """Encoded queries with their exclusions."""
         available = np.broadcast_to(self.n - excluded.counts, len(side.components))
-        wide, lengths = side.components.astype(np.float64), self._items.lengths
-        sizes = Sizes(
-            np.sqrt(np.einsum("bpd,bpd->bp", wide, wide)) * (1 + 1e-12),
-            lengths,
-            None if side.gates is None else np.abs(side.gates.astype(np.float64)),
-            None if side.gates is None else self._items.gate_sizes,
-            hidden_sizes(self.spec, self._products, wide, lengths),
-        )
-        errors = bound_errors(self.spec, sizes, SINGLE)
+        wide = side.components.astype(np.float64)
+        sizes = self._bounds.sizes(wide, side.gates)
+        errors = self._bounds.errors(sizes, SINGLE)
         if not (errors.ceiling < 1e30).all() or not np.isfinite(errors.score).all():
             raise InputError("the queries are so long that scores would overflow float32; rescale them.")
-        return QueryBatch(side, excluded, available, sizes, errors)
+        # Divide in float64: the temperature is rarely a float32 number.
+        divided = wide / self.spec.temperature
+        scaled = divided.astype(np.float32)
+
+        def precise() -> Precise:
+            # A BLAS thread, once woken, keeps spinning on a core that the kernels need.
+            with blas_threads(1):
+                error = self._bounds.errors(sizes, DOUBLE).score
+            return Precise(pack(divided), None if side.gates is None else side.gates.astype(np.float64), error)
+
+        summed = side.components.sum(axis=1)
+        return QueryBatch(side, excluded, available, errors, scaled, pack(scaled), summed, cache(precise))
 
     def best(self, batch: QueryBatch, keep: int, threads: int) -> tuple[Integers, Floats]:
         """Positions and scores (b, keep) of the best items, best first; -1 and -inf where there are fewer."""
         positions, scores = np.empty((len(batch), keep), np.int64), np.empty((len(batch), keep), np.float32)
         out = batch.excluded
-        self._native.best(self._scaled(batch), batch.side.gates, out.offsets, out.positions, threads, positions, scores)
+        self._native.best(batch.packed, batch.side.gates, out.offsets, out.positions, threads, positions, scores)
         return positions, scores
 
     def best_listed(self, batch: QueryBatch, lists: PositionLists, keep: int, threads: int) -> tuple[Integers, Floats]:
         """The same among the listed items of each query.  Positions in a list must increase."""
         positions, scores = np.empty((len(batch), keep), np.int64), np.empty((len(batch), keep), np.float32)
         self._native.best_listed(
-            self._scaled(batch), batch.side.gates, lists.offsets, lists.positions, threads, positions, scores
+            batch.packed, batch.side.gates, lists.offsets, lists.positions, threads, positions, scores
         )
         return positions, scores
 
     def best_average(self, batch: QueryBatch, keep: int, threads: int) -> list[Integers]:
         """At most `keep` positions per query, increasing: the largest products of averages with the summed query."""
         positions = np.empty((len(batch), keep), np.int64)
-        summed = np.ascontiguousarray(batch.side.components.sum(axis=1))
         out = batch.excluded
-        self._native.best_average(summed, out.offsets, out.positions, threads, positions)
+        self._native.best_average(batch.summed, out.offsets, out.positions, threads, positions)
         counts = np.minimum(batch.available, keep)
         if (positions[np.arange(len(batch)), counts - 1] < 0).any():
             raise not_numbers("averages of items")
@@ -167,39 +195,22 @@ class Scorer:
         logits = np.empty((len(batch), self.n), np.float32)
         positions = np.empty((len(batch), self.spec.pairs, keep), np.int64) if keep else None
         out = batch.excluded
-        self._native.largest(self._scaled(batch), out.offsets, out.positions, threads, logits, positions)
+        self._native.largest(batch.packed, out.offsets, out.positions, threads, logits, positions)
         return logits, positions
 
     def score(self, batch: QueryBatch, lists: PositionLists, threads: int) -> list[Floats]:
         """Scores of the listed items of each query, with errors of at most batch.errors.score."""
         scores = np.empty(len(lists.positions), np.float32)
-        self._native.score_listed(
-            self._scaled(batch), batch.side.gates, lists.offsets, lists.positions, threads, scores
-        )
+        self._native.score_listed(batch.packed, batch.side.gates, lists.offsets, lists.positions, threads, scores)
         return lists.split(scores)
 
     def score_precisely(self, batch: QueryBatch, lists: PositionLists, threads: int) -> list[Doubles]:
-        """The same in float64, with errors of at most precise_errors(batch)."""
-        scores = np.empty(len(lists.positions))
-        gates = batch.side.gates
-        wide = batch.side.components.astype(np.float64) / self.spec.temperature
-        self._native.score_precisely(
-            wide,
-            None if gates is None else gates.astype(np.float64),
-            lists.offsets,
-            lists.positions,
-            threads,
-            scores,
-        )
+        """The same in float64, with errors of at most batch.precise().error."""
+        scores, queries = np.empty(len(lists.positions)), batch.precise()
+        self._native.score_precisely(queries.packed, queries.gates, lists.offsets, lists.positions, threads, scores)
         if not np.isfinite(scores).all():
             raise not_numbers()
         return lists.split(scores)
-
-    def precise_errors(self, batch: QueryBatch) -> Doubles:
-        """(b,) upper bounds on the errors of scores in float64."""
-        # A BLAS thread, once woken, keeps spinning on a core that the kernels need.
-        with blas_threads(1):
-            return bound_errors(self.spec, batch.sizes, DOUBLE).score
 
     def copies(self, position: int, others: Integers) -> NDArray[np.bool_]:
         """(m,) which of the other items have the same components and gates, and so exactly the same scores."""
@@ -212,15 +223,22 @@ class Scorer:
     def sample_largest(self, batch: QueryBatch, count: int) -> Floats:
         """(b, m) largest logits of at most `count` items, evenly spaced."""
         some = self._items.components[:: max(1, self.n // count)][:count]
-        queries = self._scaled(batch)
         with blas_threads(1):
-            dots = queries.reshape(-1, self.spec.component_dim) @ some.reshape(-1, self.spec.component_dim).T
+            dots = batch.scaled.reshape(-1, self.spec.component_dim) @ some.reshape(-1, self.spec.component_dim).T
         dots = dots.reshape(len(batch), self.spec.query_components, len(some), self.spec.item_components)
         return np.asarray(dots.max(axis=(1, 3)))
 
-    def _scaled(self, batch: QueryBatch) -> Floats:
-        # Divide in float64: the temperature is rarely a float32 number.
-        return (batch.side.components / np.float64(self.spec.temperature)).astype(np.float32)
+
+def pack(queries: NDArray[Any]) -> NDArray[Any]:
+    """Queries (b, P_q, d) in the layout of the kernels: four components at a time, padded with zeros."""
+    b, count, d = queries.shape
+    padded = np.zeros((b, -(-count // 4), 4, d), queries.dtype)
+    padded.reshape(b, -1, d)[:, :count] = queries
+    return np.ascontiguousarray(padded.swapaxes(2, 3))
+
+
+def _rows(values: Any, rows: Integers) -> Any:
+    return None if values is None else values[rows]
 
 
 def not_numbers(what: str = "scores") -> CorruptIndexError:
