@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,11 +28,23 @@ class Layer:
     """(n,) added to the logits, after that."""
     screen: Screen
     seed: int
+    bias_errors: Doubles | None = field(init=False)
+    """(n,) rounding error of the bias in float64; None where every bias is zero, which most layers have."""
+    log_bias_errors: Doubles | None = field(init=False)
+    """(n,) the same for the log bias."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bias_errors", _rounding_errors(self.bias))
+        object.__setattr__(self, "log_bias_errors", _rounding_errors(self.log_bias))
 
     def scan(self, query: PreparedQuery, threads: int) -> Scores:
         """Dot products of all rows in float32, with radii for what that loses."""
         radii = self.rows.scan_error() * query.magnitudes + TINY
         return Scores(self.rows.scan(query.vector, threads), radii)
+
+
+def _rounding_errors(values: Floats) -> Doubles | None:
+    return 2.0**-50 * np.abs(values.astype(np.float64)) if values.any() else None
 
 
 class Logits:
@@ -68,7 +80,10 @@ class Logits:
 
     def of(self, dots: Doubles, rows: Integers | slice = slice(None)) -> Doubles:
         """Logits of rows with these dot products."""
-        return np.asarray(self.inverse * (dots + self._layer.bias[rows]) + self._layer.log_bias[rows])
+        layer = self._layer
+        biased = dots if layer.bias_errors is None else dots + layer.bias[rows]
+        logits = self.inverse * biased
+        return np.asarray(logits if layer.log_bias_errors is None else logits + layer.log_bias[rows])
 
     def score(self, rows: Integers) -> Doubles:
         """Logits of these rows, with float64 products."""
@@ -77,10 +92,12 @@ class Logits:
     def errors(self) -> Doubles:
         """(n,) how far `score` may be off: by a product of d terms, both biases and the temperature, in float64."""
         if self._errors is None:
-            layer = self._layer
-            products = (self.dim + 8) * 2.0**-52 * self.query.magnitudes
-            bias, log_bias = (np.abs(values.astype(np.float64)) for values in (layer.bias, layer.log_bias))
-            self._errors = np.asarray(self.inverse * (products + 2.0**-50 * bias) + 2.0**-50 * log_bias)
+            layer, errors = self._layer, (self.dim + 8) * 2.0**-52 * self.inverse * self.query.magnitudes
+            if layer.bias_errors is not None:
+                errors += self.inverse * layer.bias_errors
+            if layer.log_bias_errors is not None:
+                errors += layer.log_bias_errors
+            self._errors = errors
         return self._errors
 
     def values(self, scores: Scores) -> Doubles:
