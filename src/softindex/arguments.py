@@ -141,8 +141,8 @@ def check_matrix(array: NDArray[Any], what: str) -> NDArray[Any]:
     if array.dtype.kind != "f" or array.dtype.newbyteorder("=") != native:
         advice = "numpy.asarray(numbers, 'float32')"
         if array.dtype == np.uint16:
-            advice = "(numbers.astype('uint32') << 16).view('float32') if they are bfloat16, else by " + advice
-        raise InputError(f"{what} are {array.dtype.name}; softindex keeps float32 or float16: convert by {advice}.")
+            advice = "(numbers.astype('uint32') << 16).view('float32') if they are bfloat16, else with " + advice
+        raise InputError(f"{what} are {array.dtype.name}; softindex keeps float32 or float16: convert with {advice}.")
     check_matrix_shape(array.shape, what)
     return array if array.dtype.isnative and array.flags.aligned else np.array(array, native)
 

@@ -95,7 +95,7 @@ class AdaptiveSoftmax:
 
     def __reduce__(self) -> str:
         raise TypeError(
-            "an AdaptiveSoftmax is not pickled; save it with layer.save(path) and open it with softindex.load(path)."
+            "an AdaptiveSoftmax cannot be pickled; save it with layer.save(path) and open it with softindex.load(path)."
         )
 
     def top_k(

@@ -59,7 +59,7 @@ class MixtureIndex:
 
     def __reduce__(self) -> str:
         raise TypeError(
-            "a MixtureIndex is not pickled; save it with index.save(path) and open it with softindex.load(path)."
+            "a MixtureIndex cannot be pickled; save it with index.save(path) and open it with softindex.load(path)."
         )
 
     @property
