@@ -32,7 +32,7 @@ def test_it_tells_its_size_and_shape(index):
     assert (len(index), index.dim, index.clusters) == (400, 12, 20)
     assert index.sizes.sum() == 400
     np.testing.assert_array_equal(np.sort(index.ids), np.arange(400))
-    assert "400 items" in repr(index)
+    assert repr(index).startswith("<softindex.Index: 400 items, ")
 
 
 def test_a_single_query_gives_results_without_a_batch_axis(index):

@@ -177,3 +177,25 @@ def test_an_index_with_a_bias_keeps_it_through_saving_and_shows_it(tmp_path):
         np.testing.assert_array_equal(before.ids, after.ids)
     audit = index.audit(QUERIES, temperatures=[0.3], methods=["exact", "certified"])
     assert all(row.kl.value < 1e-6 for row in audit.rows)
+
+
+def test_a_huge_number_of_draws_is_refused_in_a_sentence(product):
+    with pytest.raises(softindex.InputError, match="do not fit into memory"):
+        product.sample(QUERIES, 10**13, temperature=0.5)
+
+
+def test_none_for_every_query_excludes_nothing(product):
+    before, after = (
+        product.sample(QUERIES, 5, temperature=0.5, exclude=exclude, seed=2) for exclude in (None, [None] * 3)
+    )
+    np.testing.assert_array_equal(before.ids, after.ids)
+
+
+def test_many_draws_from_few_classes_take_one_round():
+    layer = softindex.AdaptiveSoftmax(VECTORS[:3])
+    draws = layer.sample(QUERIES[0], 200_000, temperature=5.0, seed=0)
+    expected = np.exp(layer.log_prob(QUERIES[0], [0, 1, 2], temperature=5.0, guarantee="exact"))
+    frequencies = np.bincount(draws.ids, minlength=3) / 200_000
+    # Five standard deviations: a false alarm in a million.
+    assert np.abs(frequencies - expected).max() < 5 * 0.5 / np.sqrt(200_000)
+    assert layer.log_prob(QUERIES[0], [], temperature=1.0).shape == (0,)

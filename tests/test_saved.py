@@ -184,3 +184,30 @@ def test_something_else_that_was_saved_is_not_an_index(tmp_path):
     for path in (tmp_path / "nothing", tmp_path):
         with pytest.raises(softindex.NotAnIndexError):
             softindex.load(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"drop": ["log_bias", "bias_max"]}, "log_bias is missing"),
+        ({"bias_max": np.full(9, np.nan, np.float32)}, "bias_max holds values"),
+        ({"parameters": {"rank": None}}, "parameter rank"),
+    ],
+)
+def test_an_index_whose_parts_contradict_each_other_is_refused(changes, message, tmp_path):
+    vectors = np.random.default_rng(0).standard_normal((80, 6)).astype(np.float32)
+    softindex.build(vectors, log_bias=np.zeros(80), clusters=9).save(tmp_path / "index")
+    save_stored(tmp_path / "wrong", changed(load_stored(tmp_path / "index"), **changes))
+    with pytest.raises(softindex.CorruptIndexError, match=message):
+        softindex.load(tmp_path / "wrong")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_no_numbers_are_refused_at_load(value, tmp_path):
+    weights = np.random.default_rng(0).standard_normal((80, 6)).astype(np.float32)
+    softindex.AdaptiveSoftmax(weights).save(tmp_path / "layer")
+    stored = load_stored(tmp_path / "layer")
+    weights[3, 2] = value
+    save_stored(tmp_path / "wrong", changed(stored, weights=weights))
+    with pytest.raises(softindex.CorruptIndexError, match="weights holds values"):
+        softindex.load(tmp_path / "wrong")

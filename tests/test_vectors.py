@@ -55,7 +55,7 @@ class TestReadingArrays:
         "dtype", [np.float64, np.longdouble, np.int32, np.uint8, np.complex64, object, bool, "U3", "S3"]
     )
     def test_other_dtypes_are_refused_with_the_cure(self, dtype):
-        with pytest.raises(InputError, match=r"softindex keeps float32 or float16: convert by numpy\.asarray"):
+        with pytest.raises(InputError, match=r"softindex keeps float32 or float16: convert with numpy\.asarray"):
             read(np.ones((2, 2)).astype(dtype))
 
     def test_uint16_may_be_bfloat16_and_is_not_to_be_cast(self):

@@ -27,6 +27,7 @@ __all__ = [
     "check_per_item",
     "check_positive",
     "check_queries",
+    "check_room",
     "check_seed",
     "check_share",
     "check_temperature",
@@ -141,8 +142,8 @@ def check_matrix(array: NDArray[Any], what: str) -> NDArray[Any]:
     if array.dtype.kind != "f" or array.dtype.newbyteorder("=") != native:
         advice = "numpy.asarray(numbers, 'float32')"
         if array.dtype == np.uint16:
-            advice = "(numbers.astype('uint32') << 16).view('float32') if they are bfloat16, else by " + advice
-        raise InputError(f"{what} are {array.dtype.name}; softindex keeps float32 or float16: convert by {advice}.")
+            advice = "(numbers.astype('uint32') << 16).view('float32') if they are bfloat16, else with " + advice
+        raise InputError(f"{what} are {array.dtype.name}; softindex keeps float32 or float16: convert with {advice}.")
     check_matrix_shape(array.shape, what)
     return array if array.dtype.isnative and array.flags.aligned else np.array(array, native)
 
@@ -326,6 +327,15 @@ def check_flag(value: Any, name: str) -> bool:
 def check_count(value: Any, name: str, most: int = MAX_COUNT) -> int:
     """Return a count as an int from 1 to most; name: what the caller calls it."""
     return _check_integer(value, name, 1, most)
+
+
+def check_room(b: int, m: int) -> None:
+    """Refuse m results for each of b queries where they cannot fit into memory."""
+    try:
+        # Memory that is reserved and never touched costs nothing.
+        np.empty((b, m))
+    except (MemoryError, ValueError) as error:
+        raise InputError(f"{m} results for each of {b} queries do not fit into memory; ask for fewer.") from error
 
 
 def check_seed(seed: Any) -> int:

@@ -20,7 +20,7 @@ UNSAID = {"bias": False, "codes": False, "tree": False}
 CHOICES = {
     "dispersion": ("none", "full", "rank"),
     "ids": ("rows", "integers", "strings"),
-    **dict.fromkeys(UNSAID, (True, False)),
+    **dict.fromkeys((*UNSAID, "log_bias"), (True, False)),
 }
 
 
@@ -51,7 +51,8 @@ def to_stored(contents: Contents) -> Stored:
 
 def from_stored(stored: Stored) -> Contents:
     """The contents that were saved; CorruptIndexError where an array is missing or does not fit."""
-    parameters = {**UNSAID, **stored.parameters, "log_bias": "log_bias" in stored.arrays}
+    # The first files of version 2 do not say whether items have log biases either.
+    parameters = {**UNSAID, "log_bias": "log_bias" in stored.arrays, **stored.parameters}
     for name, choices in CHOICES.items():
         if parameters.get(name) not in choices:
             raise damaged(f"its parameter {name} is {parameters.get(name)!r}")
@@ -63,10 +64,10 @@ def from_stored(stored: Stored) -> Contents:
 
 def _sizes(parameters: Json) -> dict[str, int]:
     """Length of every axis that the parameters determine."""
-    n, k, r = whole_number(parameters, "items", 1), whole_number(parameters, "clusters", 1), parameters["rank"]
+    n, k = whole_number(parameters, "items", 1), whole_number(parameters, "clusters", 1)
     w = whole_number(parameters, "dim", 1) + parameters["bias"]
     sizes = {"n": n, "w": w, "k": k, "k+1": k + 1, "k-1": k - 1, "2k-2": 2 * k - 2, "t": w * (w + 1) // 2}
-    return {**sizes, "r": whole_number({"rank": r}, "rank"), "1": 1, "2": 2}
+    return {**sizes, "r": whole_number(parameters, "rank"), "1": 1, "2": 2}
 
 
 def _groups(parameters: Json) -> set[str]:

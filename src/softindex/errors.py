@@ -16,6 +16,7 @@ __all__ = [
     "StorageError",
     "UnknownIdError",
     "show",
+    "with_article",
 ]
 
 
@@ -71,3 +72,8 @@ def show(value: Any) -> str:
     except ValueError:
         text = f"a huge {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def with_article(name: str) -> str:
+    """The name after "a" or "an"."""
+    return f"{'an' if name[:1] in 'AEIOaeio' else 'a'} {name}"

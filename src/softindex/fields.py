@@ -149,7 +149,7 @@ _IDS = (
 INDEX = Table(
     "index",
     (
-        Field("vectors", "float32", "n w"),
+        Field("vectors", "float32", "n w", values="finite"),
         Field("offsets", "int64", "k+1"),
         Field("means", "float32", "k w", values="finite"),
         Field("log_sizes", "float64", "k", values="log"),
@@ -158,8 +158,8 @@ INDEX = Table(
         Field("norm_max", "float32", "k", values="nonnegative"),
         Field("min_cosine", "float32", "k", since=2, values="finite"),
         Field("reach", "float32", "k", since=2, values="finite"),
-        Field("log_bias", "float32", "n", "log_bias"),
-        Field("bias_max", "float32", "k", "log_bias"),
+        Field("log_bias", "float32", "n", "log_bias", values="finite"),
+        Field("bias_max", "float32", "k", "log_bias", values="log"),
         Field("forms", "int16", "k t", "full"),
         Field("scales", "float32", "k 1", "full", values="nonnegative"),
         Field("excess", "float32", "k", "full", values="nonnegative"),
@@ -172,7 +172,7 @@ INDEX = Table(
         Field("code_errors", "float32", "k", "codes", values="nonnegative"),
         Field("code_lengths", "float32", "k", "codes", values="nonnegative"),
         Field("outlier_positions", "int64", "m", "outliers", since=2),
-        Field("outlier_vectors", "float32", "m w", "outliers", since=2),
+        Field("outlier_vectors", "float32", "m w", "outliers", since=2, values="finite"),
         Field("outlier_farthest", "float32", "1", "outliers", since=2, values="nonnegative"),
         Field("tree_children", "int64", "k-1 2", "tree"),
         Field("tree_means", "float32", "2k-2 w", "tree", values="finite"),
@@ -191,8 +191,8 @@ INDEX = Table(
 MIXTURE = Table(
     "mixture-index",
     (
-        Field("components", "float32", "n p c", since=2),
-        Field("averages", "float32", "n c"),
+        Field("components", "float32", "n p c", since=2, values="finite"),
+        Field("averages", "float32", "n c", values="finite"),
         Field("lengths", "float64", "p", values="nonnegative"),
         Field("gates", "float32", "n pairs", "item gates"),
         Field("gate_sizes", "float64", "pairs", "item gates", values="nonnegative"),
@@ -217,7 +217,7 @@ MIXTURE = Table(
 ADAPTIVE = Table(
     "adaptive-softmax",
     (
-        Field("weights", "float32|float16|uint16", "n d"),
+        Field("weights", "float32|float16|uint16", "n d", values="finite"),
         Field("bias", "float32", "n", values="finite"),
         Field("log_bias", "float32", "n", since=2, values="finite"),
         Field("columns", "float32", "d", values="nonnegative"),

@@ -56,10 +56,9 @@ class Index:
         return len(self._contents.arrays["vectors"])
 
     def __repr__(self) -> str:
-        kind = self.parameters["dispersion"]
-        return (
-            f"<softindex.Index: {len(self)} items of {self.dim} numbers, {self.clusters} clusters, {kind} dispersion>"
-        )
+        kinds = {"none": "no dispersion", "full": "full dispersion"}
+        kept = kinds.get(self.parameters["dispersion"], f"dispersion of rank {self.parameters['rank']}")
+        return f"<softindex.Index: {len(self)} items, {self.dim} dimensions, {self.clusters} clusters, {kept}>"
 
     @property
     def dim(self) -> int:
@@ -94,7 +93,9 @@ class Index:
         return self._contents.parameters
 
     def __reduce__(self) -> str:
-        raise TypeError("an Index is not pickled; save it with index.save(path) and open it with softindex.load(path).")
+        raise TypeError(
+            "an Index cannot be pickled; save it with index.save(path) and open it with softindex.load(path)."
+        )
 
     def sample(
         self,

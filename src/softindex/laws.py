@@ -140,7 +140,7 @@ def find_bounds(method: str, *, probes: Any, tolerance: Any, width: Any, confide
         )
     if method == TOP_K:
         raise MethodError(
-            f"{TOP_K} leaves items out, and so has no log Z of all; use one of {', '.join(FLAT_METHODS)}."
+            f"{TOP_K} leaves items out, and so has no log Z of all items; use one of {', '.join(FLAT_METHODS)}."
         )
     if confidence is not None and method not in (CERTIFIED, "sd-2ls"):
         raise MethodError(

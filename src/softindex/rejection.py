@@ -65,6 +65,9 @@ def draw(
     positions: list[Integers] = []
     accepted = proposed = 0
     while accepted < n:
+        if state.is_complete():
+            positions.append(state.choose_among_all(n - accepted, rng))
+            break
         rate = (accepted + 1) / (proposed + 1) if proposed else 1.0
         wanted = min(int(1.2 * (n - accepted) / rate) + MORE, max(1024, 4 * n))
         affordable = min(wanted, budget - state.spent)
@@ -93,12 +96,18 @@ class _State:
         self._upper, self._score = upper, score
         # Memory that is never touched costs nothing: only scored items have a logit here.
         self.logits, self._known = np.empty(len(upper)), np.zeros(len(upper), bool)
+        self._given = 0 if known is None else len(known)
+        self._possible = int(np.isfinite(upper).sum())
         if known is not None:
             self.logits[known], self._known[known] = upper[known], True
         self._peak, self._weights = _exponentials(upper) if weights is None else weights
         self._running = np.cumsum(self._weights)
         self._excess = 0.0
         """Weight that the scored items have beyond exp(logit)."""
+
+    def is_complete(self) -> bool:
+        """Whether every item that may be drawn is scored: then nothing is left to reject."""
+        return self.scored + self._given >= self._possible
 
     def propose(self, count: int, rng: np.random.Generator) -> Integers:
         """The accepted ones of as many proposals."""

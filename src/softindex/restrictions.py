@@ -42,8 +42,8 @@ class Restriction:
             raise InputError(f"exclude leaves nothing to draw for query {row}; leave at least one item.")
         if row is not None:
             raise InputError(
-                f"n is {n} but there are {self.possible[row]} items to draw without replacement for query {row}; "
-                "ask for at most that many."
+                f"n is {n} but there {'is' if self.possible[row] == 1 else 'are'} {_items(self.possible[row])} to draw "
+                f"without replacement for query {row}; ask for at most that many."
             )
 
     def check_nucleus(self, left: Integers, n: int) -> None:
@@ -51,8 +51,8 @@ class Restriction:
         row = self._first_short(left, n)
         if row is not None:
             raise InputError(
-                f"n is {n} but the nucleus of query {row} holds {left[row]} items to draw without replacement; ask "
-                "for at most that many, or raise top_p."
+                f"n is {n} but the nucleus of query {row} holds {_items(left[row])} to draw without replacement; "
+                "ask for at most that many, or raise top_p."
             )
 
     def check_best(self, k: int) -> None:
@@ -61,7 +61,7 @@ class Restriction:
         if len(short):
             row = int(short[0])
             raise InputError(
-                f"k is {k} but exclude leaves {self.possible[row]} items for query {row}; ask for at most that many."
+                f"k is {k} but exclude leaves {_items(self.possible[row])} for query {row}; ask for at most that many."
             )
 
     def _first_short(self, left: Integers, n: int) -> int | None:
@@ -126,6 +126,10 @@ def exclusions(
     return offsets, np.ascontiguousarray(np.concatenate(parts), np.int64)
 
 
+def _items(count: int) -> str:
+    return f"{count} item{'' if count == 1 else 's'}"
+
+
 def _known(positions: Integers) -> Integers:
     """Each position once, increasing, without those of unknown ids."""
     distinct: Integers = np.unique(positions)
@@ -165,6 +169,8 @@ def _rows(exclude: Any, b: int, name: str) -> list[Any]:
         )
     parts = exclude if isinstance(exclude, np.ndarray) else list(exclude)
     nested = parts.ndim > 1 if isinstance(parts, np.ndarray) and parts.dtype != object else _any_sequence(parts)
+    if not nested and len(parts) == b and all(part is None for part in parts):
+        return [()]
     if not nested:
         return [parts]
     if len(parts) != b or not all(part is None or _is_sequence(part) for part in parts):

@@ -338,7 +338,7 @@ def test_calibrated_radii_are_narrower_and_hold_as_often_as_asked():
         ({"queries": np.full(96, np.nan)}, "the query"),
         ({"queries": np.full(96, np.inf)}, "the query"),
         ({"threads": 0}, "threads is 0"),
-        ({"exclude": [400]}, "exclude names a class that does not exist; this layer has the classes 0 to 399"),
+        ({"exclude": [400]}, "exclude names class 400, which does not exist; this layer has the classes 0 to 399"),
         ({"exclude": [0.5]}, "got float ids"),
         ({"exclude": [[1], [2]]}, "exclude has 2 entries for 1 queries"),
         ({"exclude": range(400)}, "exclude leaves no class; leave at least one"),
@@ -366,7 +366,7 @@ def test_bad_weights_are_refused_in_a_sentence():
         AdaptiveSoftmax(np.ones((3, 4), np.float32), [1.0])
     with pytest.raises(softindex.InputError, match=r"log_bias has shape \(1,\); expected \(3,\)"):
         AdaptiveSoftmax(np.ones((3, 4), np.float32), log_bias=[1.0])
-    with pytest.raises(softindex.InputError, match=r"convert by numpy\.asarray"):
+    with pytest.raises(softindex.InputError, match=r"convert with numpy\.asarray"):
         AdaptiveSoftmax([[1.0, 2.0], [3.0, 4.0]])
     soft = AdaptiveSoftmax(np.ones((3, 4), np.float32))
     soft.calibrate(np.ones((39, 4)))

@@ -72,8 +72,8 @@ def test_log_prob_agrees_with_top_k(make_case):
 @pytest.mark.parametrize(
     ("ids", "sentence"),
     [
-        ([300], "ids name a class that does not exist; this layer has the classes 0 to 299"),
-        ([-1], "ids name a class that does not exist"),
+        ([300], "ids name class 300, which does not exist; this layer has the classes 0 to 299"),
+        ([-1], "ids name class -1, which does not exist"),
         ([1.5], "got float ids"),
         (np.zeros((3, 2), int), r"ids have shape \(3, 2\) for 12 queries"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -63,10 +64,7 @@ def check_exclude(exclude: Any, b: int, n: int, unknown: Any = "error") -> Exclu
     if exclude is None:
         check_choice(unknown, "unknown", ("error", "ignore"))
         return Exclusion([np.empty(0, np.int64)], n)
-    try:
-        offsets, excluded = exclusions(_numbers(n), exclude, b, unknown=unknown)
-    except UnknownIdError as error:
-        raise _unknown("exclude names", n) from error
+    offsets, excluded = exclusions(_numbers(n, "exclude names"), exclude, b, unknown=unknown)
     lists = np.split(excluded, offsets[1:-1])
     for row, each in enumerate(lists):
         if len(each) == n:
@@ -77,10 +75,7 @@ def check_exclude(exclude: Any, b: int, n: int, unknown: Any = "error") -> Exclu
 
 def check_classes(ids: Any, b: int, n: int, *, single: bool) -> Integers:
     """Return class numbers (b, m) from what the caller passed for b queries."""
-    try:
-        classes = _numbers(n).find(ids)
-    except UnknownIdError as error:
-        raise _unknown("ids name", n) from error
+    classes = _numbers(n, "ids name").find(ids)
     if single and classes.ndim <= 1:
         return classes.reshape(1, -1)
     if classes.ndim == 1:
@@ -93,10 +88,23 @@ def check_classes(ids: Any, b: int, n: int, *, single: bool) -> Integers:
     )
 
 
-def _numbers(n: int) -> RowIds:
+@dataclass(frozen=True, slots=True)
+class _Classes(RowIds):
+    """Class numbers as ids; an unknown one is reported as a class.  what: how that sentence begins."""
+
+    what: str
+
+    def find(self, ids: Any, *, missing: int | None = None) -> Integers:
+        classes = RowIds.find(self, ids, missing=-1 if missing is None else missing)
+        if missing is None and (classes < 0).any():
+            unknown = np.asarray(ids)[classes < 0].flat[0]
+            raise UnknownIdError(
+                f"{self.what} class {unknown}, which does not exist; this layer has the classes 0 to "
+                f"{len(self.rows) - 1}."
+            )
+        return classes
+
+
+def _numbers(n: int, what: str) -> _Classes:
     numbers = np.arange(n)
-    return RowIds(numbers, numbers)
-
-
-def _unknown(what: str, n: int) -> UnknownIdError:
-    return UnknownIdError(f"{what} a class that does not exist; this layer has the classes 0 to {n - 1}.")
+    return _Classes(numbers, numbers, what)

@@ -105,7 +105,7 @@ class Rows:
                 double_dots(part, np.arange(len(part)), query, result[begin : begin + step])
 
         starts = range(0, len(rows), step)
-        if threads == 1 or len(starts) == 1:
+        if threads == 1 or len(starts) <= 1:
             for begin in starts:
                 fill(begin)
         else:

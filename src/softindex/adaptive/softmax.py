@@ -26,6 +26,7 @@ from softindex.arguments import (
     check_fraction,
     check_per_item,
     check_queries,
+    check_room,
     check_seed,
     check_share,
     check_temperature,
@@ -94,7 +95,7 @@ class AdaptiveSoftmax:
 
     def __reduce__(self) -> str:
         raise TypeError(
-            "an AdaptiveSoftmax is not pickled; save it with layer.save(path) and open it with softindex.load(path)."
+            "an AdaptiveSoftmax cannot be pickled; save it with layer.save(path) and open it with softindex.load(path)."
         )
 
     def top_k(
@@ -297,6 +298,7 @@ class AdaptiveSoftmax:
         """
         call = self._call(queries, temperature, exclude, unknown, threads)
         count, key = check_count(n, "n"), check_seed(seed)
+        check_room(len(call.vectors), count)
         check_method(method, k, top_p)
         # Zero has two signs and is one number.
         streams = generators(((vector + 0.0).tobytes() for vector in call.vectors), key)

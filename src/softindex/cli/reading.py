@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import softindex
-from softindex.errors import InputError
+from softindex.errors import InputError, with_article
 from softindex.vectors import read
 
 __all__ = ["open_index", "read_array", "read_excluded", "read_ids", "read_queries"]
@@ -23,8 +23,8 @@ def open_index(path: Path) -> softindex.Index:
     loaded: object = softindex.load(path)
     if not isinstance(loaded, softindex.Index):
         raise InputError(
-            f"{path} holds a {type(loaded).__name__}, and this command needs an index made by softindex build; "
-            "open it in Python with softindex.load."
+            f"{path} holds {with_article(type(loaded).__name__)}, and this command needs an index made by "
+            "softindex build; open it in Python with softindex.load."
         )
     return loaded
 

@@ -10,7 +10,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from softindex.arguments import check_choice, check_count, check_ids, check_seed, check_temperature, check_threads
+from softindex.arguments import (
+    check_choice,
+    check_count,
+    check_ids,
+    check_room,
+    check_seed,
+    check_temperature,
+    check_threads,
+)
 from softindex.blas import blas_threads
 from softindex.errors import InputError
 from softindex.mol import storage
@@ -59,7 +67,7 @@ class MixtureIndex:
 
     def __reduce__(self) -> str:
         raise TypeError(
-            "a MixtureIndex is not pickled; save it with index.save(path) and open it with softindex.load(path)."
+            "a MixtureIndex cannot be pickled; save it with index.save(path) and open it with softindex.load(path)."
         )
 
     @property
@@ -241,6 +249,7 @@ class MixtureIndex:
         options, snapshot = DrawOptions(count, divisor, key, check_threads(threads)), self._snapshot
         batch = _batch(snapshot, queries, users, exclude, unknown)
         check_available(batch, 1)
+        check_room(len(batch), count)
         if name == "exact":
             drawn = draw_exactly(snapshot.scorer, batch, options)
         else:

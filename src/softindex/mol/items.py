@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from softindex.errors import InputError
+from softindex.errors import InputError, with_article
 from softindex.mol.components import check_item_side
 from softindex.mol.spec import ItemSide, LearnedSimilarity, SimilaritySpec
 from softindex.records import Doubles, Floats, Integers
@@ -62,7 +62,8 @@ def count_items(items: Any) -> int:
         items[:0]
     except (TypeError, KeyError, IndexError) as error:
         raise InputError(
-            f"items are a {type(items).__name__}; pass an array, a tensor or a sequence with one entry per item."
+            f"items are {with_article(type(items).__name__)}; pass an array, a tensor or a sequence with one entry per "
+            "item."
         ) from error
     return n
 
