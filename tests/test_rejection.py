@@ -28,6 +28,28 @@ def test_draws_fit_the_softmax_for_any_bounds_and_budget(width, budget):
     assert chi_square_score(counts, chances / chances.sum()) < 4.5
 
 
+@pytest.mark.parametrize("width", [0.0, 5.0, 60.0, 2000.0])
+@pytest.mark.parametrize("share", [0, 50, 200])
+def test_weights_of_the_caller_may_be_larger_than_they_must(width, share):
+    logits, upper = logits_and_bounds(width)
+    known, peak = np.arange(share), float(upper.max()) + 1.0
+    weights = 1.3 * np.exp(upper - peak)
+    upper[known] = logits[known]
+    counts = np.zeros(len(logits))
+    for seed in range(3000):
+        drawn = draw(
+            upper,
+            lambda rows: logits[rows],
+            5,
+            np.random.default_rng([seed, share]),
+            budget=100,
+            known=known,
+            weights=(peak, weights.copy()),
+        )
+        counts += np.bincount(drawn.positions, minlength=len(logits))
+    assert chi_square_score(counts, np.exp(logits) / np.exp(logits).sum()) < 4.5
+
+
 def test_no_item_is_scored_twice_and_known_ones_never():
     logits, upper = logits_and_bounds(3.0)
     known = np.arange(0, 200, 3)

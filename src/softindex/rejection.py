@@ -59,7 +59,8 @@ def draw(
         rng: Source of the draws.
         budget: Number of items that proposals may score before all are scored.
         known: Positions whose bound is the logit itself; they are not scored.
-        weights: A peak and (m,) weights of at least exp(upper - peak), where the caller has them.  Overwritten.
+        weights: A peak and (m,) weights of at least exp(upper - peak), where the caller has them.  They are changed;
+            those of known positions are computed again.
     """
     state = _State(upper, score, known, weights)
     positions: list[Integers] = []
@@ -100,7 +101,12 @@ class _State:
         self._possible = int(np.isfinite(upper).sum())
         if known is not None:
             self.logits[known], self._known[known] = upper[known], True
-        self._peak, self._weights = _exponentials(upper) if weights is None else weights
+        # Weights far above every bound that is left would never be accepted.
+        if weights is None or weights[0] - float(upper.max()) > FARTHEST:
+            self._peak, self._weights = _exponentials(upper)
+        else:
+            self._peak, self._weights = weights
+            self._weights[self._known] = np.exp(upper[self._known] - self._peak)
         self._running = np.cumsum(self._weights)
         self._excess = 0.0
         """Weight that the scored items have beyond exp(logit)."""
