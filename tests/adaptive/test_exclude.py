@@ -94,7 +94,7 @@ def parts(answer):
 @pytest.mark.parametrize("name", ["top_k", "log_partition", "log_prob", "nucleus", "sample"])
 def test_numbers_that_are_no_class_are_an_error_unless_they_are_ignored(case, soft, name):
     call, strange = calls(soft)[name], [-1, 5, 300, 2**40]
-    with pytest.raises(softindex.UnknownIdError, match="exclude names a class that does not exist"):
+    with pytest.raises(softindex.UnknownIdError, match="exclude names class -1, which does not exist"):
         call(case.queries[0], exclude=strange)
     for exclude, known in ((strange, [5]), ([[7, 300], [-5]], [[7], []])):
         queries = case.queries[0] if known == [5] else case.queries[:2]

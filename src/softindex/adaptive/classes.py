@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -64,7 +63,10 @@ def check_exclude(exclude: Any, b: int, n: int, unknown: Any = "error") -> Exclu
     if exclude is None:
         check_choice(unknown, "unknown", ("error", "ignore"))
         return Exclusion([np.empty(0, np.int64)], n)
-    offsets, excluded = exclusions(_numbers(n, "exclude names"), exclude, b, unknown=unknown)
+    try:
+        offsets, excluded = exclusions(_numbers(n), exclude, b, unknown=unknown)
+    except UnknownIdError as error:
+        raise _no_class("exclude names", error.id, n, '; leave it out, or pass unknown="ignore"') from None
     lists = np.split(excluded, offsets[1:-1])
     for row, each in enumerate(lists):
         if len(each) == n:
@@ -75,7 +77,10 @@ def check_exclude(exclude: Any, b: int, n: int, unknown: Any = "error") -> Exclu
 
 def check_classes(ids: Any, b: int, n: int, *, single: bool) -> Integers:
     """Return class numbers (b, m) from what the caller passed for b queries."""
-    classes = _numbers(n, "ids name").find(ids)
+    try:
+        classes = _numbers(n).find(ids)
+    except UnknownIdError as error:
+        raise _no_class("ids name", error.id, n) from None
     if single and classes.ndim <= 1:
         return classes.reshape(1, -1)
     if classes.ndim == 1:
@@ -88,23 +93,12 @@ def check_classes(ids: Any, b: int, n: int, *, single: bool) -> Integers:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Classes(RowIds):
-    """Class numbers as ids; an unknown one is reported as a class.  what: how that sentence begins."""
-
-    what: str
-
-    def find(self, ids: Any, *, missing: int | None = None) -> Integers:
-        classes = RowIds.find(self, ids, missing=-1 if missing is None else missing)
-        if missing is None and (classes < 0).any():
-            unknown = np.asarray(ids)[classes < 0].flat[0]
-            raise UnknownIdError(
-                f"{self.what} class {unknown}, which does not exist; this layer has the classes 0 to "
-                f"{len(self.rows) - 1}."
-            )
-        return classes
-
-
-def _numbers(n: int, what: str) -> _Classes:
+def _numbers(n: int) -> RowIds:
     numbers = np.arange(n)
-    return _Classes(numbers, numbers, what)
+    return RowIds(numbers, numbers)
+
+
+def _no_class(what: str, number: object, n: int, advice: str = "") -> UnknownIdError:
+    return UnknownIdError(
+        f"{what} class {number}, which does not exist; this layer has the classes 0 to {n - 1}{advice}.", number
+    )
