@@ -33,6 +33,7 @@ __all__ = [
     "check_temperature",
     "check_threads",
     "check_vectors",
+    "too_many",
 ]
 
 MAX_SQUARED_NORM = 1e30
@@ -335,7 +336,12 @@ def check_room(b: int, m: int) -> None:
         # Memory that is reserved and never touched costs nothing.
         np.empty((b, m))
     except (MemoryError, ValueError) as error:
-        raise InputError(f"{m} results for each of {b} queries do not fit into memory; ask for fewer.") from error
+        raise too_many(b, m) from error
+
+
+def too_many(b: int, m: int) -> InputError:
+    """The error for m results for each of b queries that do not fit into memory."""
+    return InputError(f"{m} results for each of {b} queries do not fit into memory; ask for fewer.")
 
 
 def check_seed(seed: Any) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.arguments import too_many
 from softindex.errors import CorruptIndexError, InputError, SoftindexError
 from softindex.ids import IdMap
 from softindex.kernels import BestResults, DrawResults, Engine, Request
@@ -44,7 +45,7 @@ def draw(
         elif method == CERTIFIED:
             low, high = np.empty((b, n)), np.empty((b, n))
     except (MemoryError, ValueError) as thrown:
-        raise _too_many(b, n) from thrown
+        raise too_many(b, n) from thrown
     scored, statistics = np.empty(b, np.int64), np.empty((4, b))
     try:
         engine.sample(request, DrawResults(positions, log_prob, scored, statistics, low, high, left))
@@ -137,17 +138,13 @@ def _empty(b: int, m: int, dtype: type[Any]) -> NDArray[Any]:
     try:
         return np.empty((b, m), dtype)
     except (MemoryError, ValueError) as error:
-        raise _too_many(b, m) from error
-
-
-def _too_many(b: int, m: int) -> InputError:
-    return InputError(f"{m} results for each of {b} queries do not fit into memory; ask for fewer.")
+        raise too_many(b, m) from error
 
 
 def _explain(error: Exception, b: int, m: int) -> SoftindexError:
     """What the engine threw, as an error of this library."""
     if isinstance(error, MemoryError):
-        return _too_many(b, m)
+        return too_many(b, m)
     # Larger arrays of a mapped index are not checked when it is loaded.
     advice = "run softindex verify on it, restore a copy or build it again"
     return CorruptIndexError(f"the index is damaged ({error}); {advice}.")
