@@ -7,10 +7,12 @@ from typing import Any
 
 __all__ = ["normal_quantile", "student_quantile"]
 
+NORMAL = NormalDist()
+
 
 def normal_quantile(beyond: float) -> float:
     """The value that the size of a standard normal number exceeds with probability `beyond`."""
-    return -NormalDist().inv_cdf(max(beyond / 2, 1e-300))
+    return -NORMAL.inv_cdf(max(beyond / 2, 1e-300))
 
 
 def student_quantile(beyond: float, freedom: Any) -> Any:

@@ -17,38 +17,48 @@ PROVEN = ("exact", "deterministic")
 
 def collect_log_partition(answers: list[Answer], *, single: bool) -> Estimate:
     """log Z of every query."""
-    value, low, high = (pick(column, single) for column in np.array([answer.log_partition for answer in answers]).T)
-    return Estimate(value, low, high)
+    if single:
+        return Estimate(*answers[0].log_partition)
+    return Estimate(*np.array([answer.log_partition for answer in answers]).T)
 
 
 def collect_best(answers: list[Answer], temperature: float, n: int, *, single: bool) -> TopK:
     """The best of every query, of n classes; shorter rows are filled with id -1, score and log_prob -inf."""
-    shape = (len(answers), max(len(answer.rows) for answer in answers))
-    ids, scores, log_prob = np.full(shape, -1), np.full(shape, -np.inf), np.full(shape, -np.inf)
-    for row, answer in enumerate(answers):
-        here = slice(len(answer.rows))
-        ids[row, here], scores[row, here] = answer.rows, temperature * answer.logits
-        log_prob[row, here] = _log_prob(answer)
-    guarantees = np.array([answer.guarantee for answer in answers])
-    proven = np.array([answer.guarantee in PROVEN for answer in answers])
+    ids = _rows([answer.rows for answer in answers], -1, single)
+    proven = [answer.guarantee in PROVEN for answer in answers]
     return TopK(
-        pick(ids, single),
-        pick(scores, single),
-        pick(proven[:, None] & (ids >= 0), single),
-        gap=pick(np.where(proven, 0.0, np.nan), single),
-        items_scored=pick(items_scored(answers, n), single),
-        log_prob=pick(log_prob, single),
+        ids,
+        _rows([temperature * answer.logits for answer in answers], -np.inf, single),
+        (ids >= 0) & (proven[0] if single else np.array(proven)[:, None]),
+        gap=_each([0.0 if each else np.nan for each in proven], single),
+        items_scored=_each([min(answer.cost.rows, n) for answer in answers], single),
+        log_prob=_rows([_log_prob(answer) for answer in answers], -np.inf, single),
         log_partition=collect_log_partition(answers, single=single),
-        guarantee=pick(guarantees, single),
-        multiplications=pick(np.array([answer.cost.multiplications for answer in answers]), single),
-        bytes_read=pick(np.array([answer.cost.bytes_read for answer in answers]), single),
+        guarantee=_each([answer.guarantee for answer in answers], single),
+        multiplications=_each([answer.cost.multiplications for answer in answers], single),
+        bytes_read=_each([answer.cost.bytes_read for answer in answers], single),
     )
 
 
 def collect_nuclei(answers: list[Answer], temperature: float, n: int, *, single: bool) -> TopK:
     """The same for nuclei, with their sizes."""
-    sizes = np.array([len(answer.rows) for answer in answers])
-    return replace(collect_best(answers, temperature, n, single=single), sizes=pick(sizes, single))
+    sizes = _each([len(answer.rows) for answer in answers], single)
+    return replace(collect_best(answers, temperature, n, single=single), sizes=sizes)
+
+
+def _rows(parts: list[Any], fill: float, single: bool) -> Any:
+    """(b, m) one row for each query, the shorter ones filled up; (m,) for a 1-D query, which needs no copy."""
+    if single:
+        return parts[0]
+    rows = np.full((len(parts), max(map(len, parts))), fill, parts[0].dtype)
+    for row, part in enumerate(parts):
+        rows[row, : len(part)] = part
+    return rows
+
+
+def _each(values: list[Any], single: bool) -> Any:
+    """(b,) one value for each query; the value itself for a 1-D query."""
+    return values[0] if single else np.array(values)
 
 
 def _log_prob(answer: Answer) -> Doubles:

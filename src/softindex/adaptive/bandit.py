@@ -205,7 +205,7 @@ def _improve(estimates: Estimates, arms: Integers, ratio: float) -> bool:
 
 def quantile(delta: float, blocks: int) -> float:
     """Standard deviations that an estimate from this many blocks exceeds with probability delta, on both sides."""
-    return float(quantiles(delta, np.array([blocks]))[0])
+    return float(student_quantile(delta, WITHIN * max(blocks, 1)))
 
 
 def quantiles(delta: float, blocks: Integers) -> Doubles:

@@ -140,6 +140,9 @@ class Bounds:
             return False
         lower, upper = self._weights()
         gaps = upper - lower
+        # Gaps below allowed / m add up to less than allowed: if the others are few, there is no need to sort them.
+        if np.count_nonzero(gaps > allowed / m) <= limit:
+            return False
         return gap - float(np.partition(gaps, m - limit)[m - limit :].sum()) > allowed
 
     def best(self, k: int) -> Integers | None:

@@ -40,7 +40,7 @@ class Layer:
     def scan(self, query: PreparedQuery, threads: int) -> Scores:
         """Dot products of all rows in float32, with radii for what that loses."""
         radii = self.rows.scan_error() * query.magnitudes + TINY
-        return Scores(self.rows.scan(query.vector, threads), radii)
+        return Scores(self.rows.scan(query.given, threads), radii)
 
 
 def _rounding_errors(values: Floats) -> Doubles | None:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from softindex.adaptive.rows import Rows
 from softindex.kernels import LANES, pull
@@ -70,9 +71,9 @@ class PulledRows:
         # Every column exists: clipping skips the range check, which is twice as fast.
         return wide.take(self.columns, mode="clip").reshape(-1, LANES)
 
-    def start(self, query: Doubles, rng: np.random.Generator) -> Pulled:
-        """Draw the order of the blocks for a query (d,)."""
-        narrow = query.astype(np.float32)
+    def start(self, query: NDArray[Any], rng: np.random.Generator) -> Pulled:
+        """Draw the order of the blocks for a query (d,), float32 or float64."""
+        narrow = np.asarray(query, np.float32)
         places = self.place(narrow).reshape(-1)
         # Relative to its largest number, so that no square overflows float32.
         unit = float(max(narrow.max(), -narrow.min()))
@@ -80,15 +81,18 @@ class PulledRows:
             places *= np.float32(1.0 / unit) if unit > 1e-38 else np.float32(0)
         scaled = (places * self.root_mean_squares).reshape(-1, LANES)
         weights = np.sqrt(np.einsum("bl,bl->b", scaled, scaled)).astype(np.float64)
-        # A block without weight holds only zeros, in the query or in every row.
-        keys = np.full(len(weights), np.inf)
-        np.divide(rng.standard_exponential(len(weights)), weights, out=keys, where=weights > 0)
-        known = np.einsum("nh,nh->n", query.take(self.heavy_columns), self.heavy)
+        keys = rng.standard_exponential(len(weights))
+        if float(weights.min()) > 0:
+            keys /= weights
+        else:
+            # A block without weight holds only zeros, in the query or in every row.
+            keys = np.divide(keys, weights, out=np.full(len(keys), np.inf), where=weights > 0)
+        known = np.einsum("nh,nh->n", query.take(self.heavy_columns).astype(np.float64), self.heavy)
         expected, largest = self._predict(scaled, weights)
         return Pulled(self, places.reshape(-1, LANES), weights, keys, unit, known, expected, largest)
 
     def _predict(self, scaled: Floats, weights: Doubles) -> tuple[Doubles, Doubles]:
-        """Upper estimates of the variance of a row's first term, and of the size of a single term.
+        """Upper estimates of the variance of a row's first term, and of the size of a single term; overwrites `scaled`.
 
         The terms are modelled as a sum of normal ones and of rare ones of one size, by their fourth moment.
         """
@@ -96,7 +100,7 @@ class PulledRows:
         square = (self.unit * total) ** 2
         if not total > 0 or not self.peaked:
             return square * self.energies, np.zeros(len(self.energies))
-        squares = scaled * scaled
+        squares = np.square(scaled, out=scaled)
         fourths = np.einsum("bl,bl->b", squares, squares).astype(np.float64)
         if not (used := weights > 0).all():
             fourths, weights = fourths[used], weights[used]

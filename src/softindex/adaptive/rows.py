@@ -114,9 +114,9 @@ class Rows:
                 list(pool.map(fill, starts))
         return result
 
-    def scan(self, query: Doubles, threads: int) -> Doubles:
+    def scan(self, query: NDArray[Any], threads: int) -> Doubles:
         """Dot products (n,) of all rows with the query (d,), in float32, at the speed of BLAS."""
-        narrow = query.astype(np.float32)
+        narrow = np.asarray(query, np.float32)
         with blas_threads(threads):
             if self.is_plain:
                 return (self.array @ narrow).astype(np.float64)

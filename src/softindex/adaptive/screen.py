@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -95,15 +95,20 @@ class Rounded(NamedTuple):
 class PreparedQuery:
     """A query, and what the levels and the bounds of rounding errors need of it: each computed once, when needed."""
 
-    def __init__(self, vector: Doubles, columns: Floats, lengths: Floats) -> None:
-        """lengths (n,) are those of the rows divided by the column scales."""
-        self.vector, self.lengths, self._columns = vector, lengths, columns
+    def __init__(self, given: NDArray[Any], columns: Floats | None, lengths: Floats) -> None:
+        """given (d,): float32 or float64; columns: their scales, None where all are 1; lengths (n,): of scaled rows."""
+        self.given, self.lengths, self._columns = given, lengths, columns
         self._rounded: dict[int, Rounded] = {}
+
+    @cached_property
+    def vector(self) -> Doubles:
+        """(d,) in float64."""
+        return np.asarray(self.given, np.float64)
 
     @cached_property
     def scaled(self) -> Doubles:
         """(d,) multiplied by the column scales."""
-        return np.asarray(self.vector * self._columns)
+        return self.vector if self._columns is None else np.asarray(self.vector * self._columns)
 
     @cached_property
     def norm(self) -> float:
@@ -125,11 +130,15 @@ class PreparedQuery:
         query, largest, width = self.scaled, 16383, padded(len(self.scaled))
         if level.bits == 4:
             largest, width = 127, 2 * level.codes.shape[1]
-        unit = float(np.abs(query).max()) / largest or 1.0
-        rounded = np.rint(query / unit)
+        unit = float(max(query.max(), -query.min())) / largest or 1.0
+        # In place: a query of many coordinates does not stay in the cache, and new memory costs more than arithmetic.
+        work = query / unit
+        np.rint(work, out=work)
         integers = np.zeros(width, np.int16 if level.bits == 8 else np.int8)
-        integers[: len(query)] = rounded
-        return Rounded(integers, unit, _norm(query - unit * rounded) + self.norm * 2.0**-50)
+        integers[: len(query)] = work
+        np.multiply(work, unit, out=work)
+        np.subtract(query, work, out=work)
+        return Rounded(integers, unit, _norm(work) + self.norm * 2.0**-50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +150,15 @@ class Screen:
     lengths: Floats
     """(n,) norms of the rows divided by the column scales, rounded up."""
     levels: tuple[Level, ...]
+    even: bool = field(init=False)
+    """Whether every column has the scale 1, as those of most layers have."""
 
-    def prepare(self, vector: Doubles) -> PreparedQuery:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "even", bool((self.columns == 1.0).all()))
+
+    def prepare(self, vector: NDArray[Any]) -> PreparedQuery:
         """A query (d,) for all levels."""
-        return PreparedQuery(vector, self.columns, self.lengths)
+        return PreparedQuery(vector, None if self.even else self.columns, self.lengths)
 
     def score(self, level: Level, queries: Doubles, threads: int) -> list[Scores]:
         """Scores of one level for queries (b, d)."""

@@ -300,8 +300,8 @@ class AdaptiveSoftmax:
         count, key = check_count(n, "n"), check_seed(seed)
         check_room(len(call.vectors), count)
         check_method(method, k, top_p)
-        # Zero has two signs and is one number.
-        streams = generators(((vector + 0.0).tobytes() for vector in call.vectors), key)
+        # Zero has two signs and is one number.  The streams are named by the queries in float64.
+        streams = generators(((vector + np.float64(0.0)).tobytes() for vector in call.vectors), key)
         if method == TOP_K:
             answers = self._best_to_draw(call, k)
             draws = draw_among(answers, count, streams, len(self), key, single=call.single)
@@ -332,7 +332,7 @@ class AdaptiveSoftmax:
                 f"there are {len(batch)} queries to calibrate with, but a confidence of {confidence:g} takes at least "
                 f"{wanted}; pass more queries or a lower confidence."
             )
-        self._solver.calibrate(batch.astype(np.float64), workers)
+        self._solver.calibrate(batch, workers)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the layer, its copies in few bits and the calibration to a directory, atomically.
@@ -346,7 +346,7 @@ class AdaptiveSoftmax:
         batch, single = check_queries(queries, self.dim, owner="these weights have")
         exclusion = check_exclude(exclude, len(batch), len(self), unknown)
         value = check_temperature(temperature)
-        return Call(batch.astype(np.float64), single, value, exclusion, check_threads(threads))
+        return Call(batch, single, value, exclusion, check_threads(threads))
 
     def _answer(self, call: Call, k: int, epsilon: Any, confidence: Any, guarantee: Any) -> list[Answer]:
         goal = BestClasses(k, check_fraction(epsilon, "epsilon", 0.3))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from softindex.adaptive.conformal import Calibration, calibrate, error_probabili
 from softindex.adaptive.goals import Drawn, Goal
 from softindex.adaptive.layer import TINY, Layer, Logits
 from softindex.adaptive.pulls import PulledRows, permute
-from softindex.adaptive.screen import Scores
+from softindex.adaptive.screen import Level, PreparedQuery, Scores
 from softindex.adaptive.strategies import (
     Answer,
     Estimated,
@@ -25,7 +25,7 @@ from softindex.adaptive.strategies import (
     Strategy,
     settle,
 )
-from softindex.records import Doubles, Integers
+from softindex.records import Doubles, Floats, Integers
 
 __all__ = ["Call", "Solver"]
 
@@ -39,7 +39,7 @@ GROUP = 8
 class Call:
     """The queries of one call, and what they have in common."""
 
-    vectors: Doubles
+    vectors: Floats
     """(b, d)"""
     single: bool
     """Whether the caller passed one query (d,)."""
@@ -78,7 +78,7 @@ class Solver:
         query = self.layer.screen.prepare(call.vectors[row])
         return Logits(self.layer, query, call.inverse, None, call.threads).score(classes)
 
-    def calibrate(self, vectors: Doubles, threads: int) -> None:
+    def calibrate(self, vectors: Floats, threads: int) -> None:
         """Measure on held-out queries (m, d) how far the scores of each level really are from the truth."""
         screen = self.layer.screen
         ratios = np.empty((len(screen.levels), len(vectors)))
@@ -114,12 +114,24 @@ class Solver:
         screen = self.layer.screen
         for begin in range(0, len(call.vectors), GROUP):
             group = [screen.prepare(vector) for vector in call.vectors[begin : begin + GROUP]]
-            scores = cache(partial(screen.levels[0].score, group, call.threads))
+            coarse = _CoarseScores(screen.levels[0], group, call.threads)
             for place, query in enumerate(group):
                 candidates = call.exclusion.candidates(begin + place)
                 logits = Logits(self.layer, query, call.inverse, candidates, call.threads)
-                yield Query(logits, _item(scores, place))
+                yield Query(logits, partial(coarse.of, place))
 
 
-def _item(scores: Callable[[], list[Scores]], place: int) -> Callable[[], Scores]:
-    return lambda: scores()[place]
+class _CoarseScores:
+    """Scores of a group of queries at the coarsest level, computed together when the first of them is needed."""
+
+    __slots__ = ("_group", "_level", "_scores", "_threads")
+
+    def __init__(self, level: Level, group: list[PreparedQuery], threads: int) -> None:
+        self._level, self._group, self._threads = level, group, threads
+        self._scores: list[Scores] | None = None
+
+    def of(self, place: int) -> Scores:
+        """Those of one query of the group."""
+        if self._scores is None:
+            self._scores = self._level.score(self._group, self._threads)
+        return self._scores[place]

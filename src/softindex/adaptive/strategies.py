@@ -178,10 +178,9 @@ class Estimated:
     def answer(self, query: Query, request: Request) -> Answer | None:
         """The k best, unless estimates would cost about as much as a scan."""
         logits, rows, goal = query.logits, self.layer.rows, request.goal
-        vector = logits.query.vector
         # Every query has its own order of blocks, and the same one again in any batch.
-        rng = np.random.default_rng([self.layer.seed, _name(vector)])
-        estimates = Estimates(self.pulls.start(vector, rng), logits)
+        rng = np.random.default_rng([self.layer.seed, _name(logits.query.vector)])
+        estimates = Estimates(self.pulls.start(logits.query.given, rng), logits)
         best = find_best(estimates, k=goal.k, epsilon=goal.epsilon, delta=self.delta)
         pulled, exact = estimates.pulled.multiplications, estimates.exact_rows
         query.cost.add(
