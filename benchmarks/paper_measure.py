@@ -66,6 +66,8 @@ METHODS = {
     "top-k": ("usual", AuditMethod("top-k")),
     "2ls": ("usual", AuditMethod("2ls", 0)),
     "hierarchical": ("tree", AuditMethod("hierarchical")),
+    "s-hierarchical": ("tree", AuditMethod("s-hierarchical")),
+    "sd-hierarchical": ("tree", AuditMethod("sd-hierarchical")),
     "s-2ls": ("usual", AuditMethod("s-2ls", 0)),
     "sd-2ls, full covariances": ("full", AuditMethod("sd-2ls", 0)),
     "sd-2ls, rank 8": ("usual", AuditMethod("sd-2ls", 0)),

@@ -1,17 +1,12 @@
 """How good the partition is: sums of squares, errors of the plain laws, sizes of clusters, and the time it takes."""
 
-from unittest import mock
-
 import numpy as np
 
 import softindex
 from benchmarks.build import faiss_alone, partition_alone, seconds
 from benchmarks.fidelity import sets
 from benchmarks.tables import Table
-from softindex import builder
 from softindex.evaluate.distances import between
-from softindex.partition import partition
-from softindex.partition.sizes import LARGEST
 
 TEMPERATURE = 0.1
 QUERIES = 120
@@ -42,11 +37,6 @@ def divergences(index, queries):
     return [between(law, exact).kl.mean() for law in laws]
 
 
-def _relocated(items, clusters, **options):
-    """The partition with relocation and the limit on sizes, whatever the caller asks for."""
-    return partition(items, clusters, **{**options, "relocations": None, "largest": LARGEST})
-
-
 def measure(name, vectors, clusters=None):
     """One row of the table."""
     items, queries = hold_out(vectors)
@@ -60,9 +50,7 @@ def measure(name, vectors, clusters=None):
     squares = {function: sum_of_squares(items, assignment) for function, assignment in results.items()}
     sizes = [np.bincount(assignment, minlength=clusters).max() for assignment in results.values()]
     dispersion = "full" if items.shape[1] <= WIDEST_FULL else 8
-    # `build` does not use relocation and the limit on sizes yet.
-    with mock.patch.object(builder, "partition", _relocated):
-        index = softindex.build(items, clusters=clusters, dispersion=dispersion)
+    index = softindex.build(items, clusters=clusters, dispersion=dispersion)
     return [
         name,
         f"{clusters:,}",

@@ -359,3 +359,33 @@ def test_means_that_are_no_numbers_are_refused_at_load(tmp_path):
     save_stored(tmp_path / "wrong", changed(stored, tree_means=np.full_like(stored.arrays["tree_means"], np.nan)))
     with pytest.raises(softindex.CorruptIndexError, match="tree_means holds values"):
         softindex.load(tmp_path / "wrong")
+
+
+def test_no_leaf_holds_more_items_than_the_caller_allows():
+    vectors = normal(1500, 4)
+    for leaf_items in (1, 7, 300):
+        index = softindex.build(vectors, tree=True, leaf_items=leaf_items)
+        assert index.sizes.min() >= 1
+        assert index.sizes.max() <= leaf_items
+
+
+def test_smaller_leaves_split_the_leaves_of_a_larger_tree():
+    vectors = normal(2000, 4)
+    coarse = grow(vectors, None, leaf_items=500, seed=3, threads=1)[0]
+    fine = grow(vectors, None, leaf_items=100, seed=3, threads=1)[0]
+    for cluster in range(fine.clusters):
+        assert len(np.unique(coarse.assignment[fine.assignment == cluster])) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"leaf_items": 5}, "pass tree=True"),
+        ({"leaf_items": 5, "tree": True, "clusters": 3}, "pass one of them"),
+        ({"leaf_items": 0, "tree": True}, "leaf_items"),
+        ({"leaf_items": 2.5, "tree": True}, "leaf_items"),
+    ],
+)
+def test_a_leaf_size_that_cannot_be_used_is_refused(options, words):
+    with pytest.raises(softindex.InputError, match=words):
+        softindex.build(normal(20, 3), **options)

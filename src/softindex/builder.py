@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from softindex.arguments import check_count, check_flag, check_per_item, check_seed, check_threads, check_vectors
 from softindex.codes import encode
 from softindex.contents import Contents
+from softindex.errors import InputError
 from softindex.fields import flatten
 from softindex.ids import id_map
 from softindex.index import Index
@@ -30,6 +31,7 @@ class _Plan(NamedTuple):
     clusters: int | None
     dispersion: str | int
     tree: bool
+    leaf_items: int | None
     codes: bool
     seed: int
     threads: int
@@ -44,6 +46,7 @@ def build(
     clusters: int | None = None,
     dispersion: str | int = "auto",
     tree: bool = False,
+    leaf_items: int | None = None,
     codes: bool = False,
     seed: int = 0,
     threads: int | None = None,
@@ -64,8 +67,9 @@ def build(
         clusters: Number of clusters; `round(sqrt(n))` when None.
         dispersion: What is kept of the spread inside clusters: "none", "full" (covariances), a rank r, or "auto"
             (rank 8, or full covariances where these are smaller).
-        tree: Cut the items in two by 2-means, and again, until no cluster holds more than 1024 items (or there are
+        tree: Cut the items in two by 2-means, and again, until no cluster holds more than `leaf_items` (or there are
             `clusters` of them).  Keep the tree for the hierarchical methods; all others work too.
+        leaf_items: The most items in a leaf of the tree, 1024 when None.
         codes: Also keep every item in eight bits per number, a quarter of the memory of the vectors, with a bound on
             the loss.  Certified draws use them.
         seed: On one machine the same input, seed and options give the same index.
@@ -83,6 +87,7 @@ def build(
         None if clusters is None else check_count(clusters, "clusters"),
         choose_dispersion(dispersion, width),
         check_flag(tree, "tree"),
+        _check_leaf_items(leaf_items, tree=tree, clusters=clusters),
         check_flag(codes, "codes"),
         check_seed(seed),
         check_threads(threads),
@@ -95,6 +100,16 @@ def build(
     asked = dispersion if isinstance(dispersion, str) else plan.dispersion
     added = {"dim": d, "bias": item_bias is not None, "dispersion_asked": asked}
     return Index(Contents(contents.arrays, contents.ids, {**contents.parameters, **added}))
+
+
+def _check_leaf_items(leaf_items: Any, *, tree: bool, clusters: int | None) -> int | None:
+    if leaf_items is None:
+        return None
+    if not tree:
+        raise InputError("leaf_items is the size of the leaves of a tree; pass tree=True as well.")
+    if clusters is not None:
+        raise InputError("clusters and leaf_items both say where the tree ends; pass one of them.")
+    return check_count(leaf_items, "leaf_items")
 
 
 def _append(vectors: NDArray[Any], bias: Floats) -> Floats:
@@ -112,11 +127,10 @@ def _build(
     every: dict[str, Any] = {"threads": plan.threads, "report": report}
     branches = None
     if plan.tree:
-        parts, branches = grow(items, plan.clusters, seed=plan.seed, **every)
+        parts, branches = grow(items, plan.clusters, leaf_items=plan.leaf_items, seed=plan.seed, **every)
     else:
         clusters = plan.clusters or max(1, round(len(items) ** 0.5))
-        # Every published table was measured with plain k-means: relocation and the limit on sizes wait for new tables.
-        parts = partition(items, clusters, seed=plan.seed, relocations=0, largest=None, **every)
+        parts = partition(items, clusters, seed=plan.seed, **every)
     order, offsets = order_by_cluster(parts)
     shuffle_clusters(order, offsets, seed=plan.seed)
     positions = inverse_order(order)

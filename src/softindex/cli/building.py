@@ -38,7 +38,7 @@ def build(
     log_bias: Annotated[Path | None, typer.Option(help=".npy file with one log bias per item, not divided.")] = None,
     clusters: Annotated[
         int | None,
-        typer.Option(help="Number of clusters; sqrt(items) when left out (with --tree: at most 1024 items each)."),
+        typer.Option(help="Number of clusters; sqrt(items) when left out (with --tree: see --leaf-items)."),
     ] = None,
     dispersion: Annotated[
         str,
@@ -50,6 +50,9 @@ def build(
     tree: Annotated[
         bool, typer.Option("--tree", help="Cluster by a binary tree, for the hierarchical methods.")
     ] = False,
+    leaf_items: Annotated[
+        int | None, typer.Option(help="With --tree: the most items in a cluster; 1024 when left out.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the clustering.")] = 0,
     threads: Threads = None,
     as_json: AsJson = False,
@@ -64,6 +67,7 @@ def build(
         dispersion=_parse_dispersion(dispersion),
         codes=codes,
         tree=tree,
+        leaf_items=leaf_items,
         seed=seed,
         threads=threads,
         progress=True,

@@ -21,7 +21,7 @@ from softindex.records import Branches, Floats, Integers, Partition, Report
 __all__ = ["LEAF_ITEMS", "grow"]
 
 LEAF_ITEMS = 1024
-"""Leaves up to this size are not split, unless a number of clusters is given."""
+"""Leaves up to this size are not split, unless the caller says otherwise."""
 TRAINING_ITEMS = 1 << 13
 """Training items per node: two means need far fewer items than a large node has."""
 SHARED_ITEMS = 1 << 16
@@ -61,13 +61,19 @@ class _Growing:
 
 
 def grow(
-    vectors: NDArray[Any], clusters: int | None, *, seed: int, threads: int, report: Report | None = None
+    vectors: NDArray[Any],
+    clusters: int | None,
+    *,
+    leaf_items: int | None = None,
+    seed: int,
+    threads: int,
+    report: Report | None = None,
 ) -> tuple[Partition, Branches]:
     """Split the items by repeated 2-means; the leaves of the tree are the clusters of the partition.
 
     vectors (n, d) float32 or float16, finite, an array or a memmap.  With clusters None, split until no leaf holds more
-    than 1024 items.  Otherwise split the largest leaf (the first of equals) until there are that many.  Items that
-    2-means cannot separate are split in half.  No cluster is empty.
+    than leaf_items (LEAF_ITEMS when None).  Otherwise split the largest leaf (the first of equals) until there are that
+    many.  Items that 2-means cannot separate are split in half.  No cluster is empty.
 
     The same seed gives the same tree for any number of threads: the random numbers for a node depend only on the seed
     and the position of the node.
@@ -78,15 +84,21 @@ def grow(
     growing = _Growing(np.arange(n), ends=[n])
     # One OpenMP thread per worker, for the reason given in kmeans.py.
     with ThreadPoolExecutor(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
-        _grow(growing, vectors, clusters, seed, pool, report or silent)
+        smallest = (leaf_items or LEAF_ITEMS) if clusters is None else 1
+        _grow(growing, vectors, clusters, smallest, seed, pool, report or silent)
     return _finish(growing)
 
 
 def _grow(
-    growing: _Growing, vectors: NDArray[Any], clusters: int | None, seed: int, pool: ThreadPoolExecutor, report: Report
+    growing: _Growing,
+    vectors: NDArray[Any],
+    clusters: int | None,
+    smallest: int,
+    seed: int,
+    pool: ThreadPoolExecutor,
+    report: Report,
 ) -> None:
     n, count = len(vectors), 1
-    smallest = LEAF_ITEMS if clusters is None else 1
     waiting: list[tuple[int, int, int]] = []  # leaves to split: largest first, then in item order
 
     def sides(node: int, executor: Executor) -> NDArray[np.bool_]:
