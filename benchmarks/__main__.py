@@ -14,6 +14,7 @@ SECTIONS = {
     "fidelity": "fidelity:run",
     "defaults": "defaults:run",
     "threads": "draws:run_threads",
+    "limits": "limits:run",
     "build": "build:run",
     "partition": "partition:run",
     "adaptive": "adaptive:run",
@@ -23,9 +24,9 @@ SECTIONS = {
     "growth": "growth:run",
     "large": "large:run",
 }
-USUAL = ("audit", "draws", "fidelity", "defaults", "threads", "build")
+USUAL = ("audit", "draws", "limits", "fidelity", "defaults", "threads", "build", "partition")
 """The sections that run when none is named."""
-ONE_THREAD = ("adaptive", "draws", "fidelity", "defaults", "threads")
+ONE_THREAD = ("adaptive", "draws", "fidelity", "defaults", "threads", "limits")
 """Here BLAS must run on one thread, as our kernels do; in the other sections all may use every core."""
 
 
