@@ -1,4 +1,4 @@
-// A 64-bit hash of bytes: names the random stream of a query by its content, and finds string ids.
+// A 64-bit hash of bytes: names the random stream of a query by its content.
 #pragma once
 
 #include <cstdint>

@@ -119,18 +119,6 @@ std::vector<double> uniform_pair(uint64_t key, uint64_t stream, uint64_t draw) {
 
 uint64_t hash_of_bytes(nb::bytes data) { return hash_bytes(data.c_str(), (int64_t)data.size()); }
 
-void hash_strings(In<uint8_t, 1> text, In<int64_t, 1> ends, Out<uint64_t, 1> hashes) {
-  const int64_t count = ends.shape(0), length = text.shape(0);
-  expect(fits(hashes, count), shapes_disagree);
-  int64_t begin = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t end = ends.data()[i];
-    expect(end >= begin && end <= length, "the ends of the strings are out of order");
-    hashes.data()[i] = hash_bytes(text.data() + begin, end - begin);
-    begin = end;
-  }
-}
-
 void bind_scans(nb::module_& m) {
   m.def("scan", &scan, "rows"_a, "query"_a, "dots"_a, "target"_a = "",
         "Fill dots (n,) with the dot products of rows (n, d) and the query (d,).");
@@ -162,8 +150,6 @@ void bind_random(nb::module_& m) {
         "Return the four 32-bit words of Philox 4x32-10 for a 64-bit key and a 128-bit counter.");
   m.def("uniforms", &uniform_pair, "key"_a, "stream"_a, "draw"_a, "Return the two uniforms in [0, 1) of one draw.");
   m.def("hash_bytes", &hash_of_bytes, "data"_a, "Return the 64-bit hash of bytes.");
-  m.def("hash_strings", &hash_strings, "text"_a, "ends"_a, "hashes"_a,
-        "Fill hashes (m,) with the hashes of strings stored one after the other in text, with ends (m,).");
 }
 
 }  // namespace

@@ -73,6 +73,6 @@ def _sizes(parameters: Json) -> dict[str, int]:
 def _groups(parameters: Json) -> set[str]:
     """Groups of arrays that the parameters ask for; in version 1 the outliers may be missing."""
     kind = parameters["dispersion"]
-    groups = {parameters["ids"], kind, "outliers"}
+    groups = {parameters["ids"], f"keyed {parameters['ids']}", kind, "outliers"}
     groups |= {name for name in ("codes", "tree", "log_bias") if parameters[name]}
     return groups | {f"tree-{kind}"} if parameters["tree"] else groups

@@ -74,6 +74,10 @@ class Table:
         """Format version that this kind is saved in: the last one that changed it."""
         return max(field.since for field in self.fields)
 
+    def version_of(self, arrays: Mapping[str, NDArray[Any]]) -> int:
+        """The first format version that may hold these arrays."""
+        return max(field.since for field in self.fields if field.name in arrays)
+
     def check(self, stored: Stored, sizes: Mapping[str, int], groups: Iterable[str]) -> None:
         """Raise CorruptIndexError unless the arrays are those of these groups, with these sizes.
 
@@ -142,6 +146,7 @@ _IDS = (
     Field("id_ends", "int64", "n", "strings"),
     Field("id_hashes", "uint64", "n", "strings"),
     Field("id_positions", "integer", "n", "strings"),
+    Field("id_key", "uint64", "2", "keyed strings", since=3),
 )
 
 # n items, w numbers in a stored item (one more than a query has where items have a bias), k clusters, r rank of the

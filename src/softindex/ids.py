@@ -2,56 +2,98 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from softindex.errors import CorruptIndexError, InputError, UnknownIdError
-from softindex.kernels import hash_strings
-from softindex.records import Ids
+from softindex.kernels import IntegerTable, StringTable, hash_strings, read_integers, strings_at
+from softindex.records import Ids, Integers
 
-__all__ = ["IdMap", "IntegerIds", "RowIds", "StringIds", "id_map", "id_map_from_arrays"]
+__all__ = ["IdMap", "IntegerIds", "RowIds", "StringIds", "as_ids", "id_map", "id_map_from_arrays"]
 
 
 LARGEST = 2**63 - 1
 """The largest integer id there is."""
+LONGEST = 1 << 24
+"""Bytes of an id: a longer one is refused when an index is built, and a sign of damage when it is read."""
+NOT_THERE = -1
+"""Position of an id that is in no table."""
+_DAMAGE = (RuntimeError, UnicodeDecodeError)
 
 
-def _as_array(ids: Any, dtype: type[object] | None = None) -> NDArray[Any]:
+def as_ids(ids: Any, dtype: type[object] | None = None) -> NDArray[Any]:
+    """What a caller passed as ids, as an array; InputError where that cannot be."""
     if isinstance(ids, np.ma.MaskedArray):
         raise InputError("ids are a masked array; pass ids.compressed(), or a plain array.")
     try:
-        return ids if isinstance(ids, np.ndarray) else np.array(ids, dtype)
-    except ValueError as error:
-        raise InputError(f"ids cannot be turned into an array ({error}); pass as many for every query.") from error
+        return ids if isinstance(ids, np.ndarray) else np.asarray(ids, dtype)
+    except (ValueError, TypeError, RuntimeError) as error:
+        reason = str(error).rstrip(".")
+        raise InputError(
+            f"ids cannot be turned into an array ({reason}); pass a list or an array, with as many ids for every query."
+        ) from error
 
 
-def _as_integers(ids: Any, missing: int | None) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+def _as_integers(ids: Any, missing: int | None) -> tuple[Integers, NDArray[np.bool_] | None]:
     """Return the ids as int64, and which of them are too large for it: none, unless a position stands for misses."""
-    array = _as_array(ids)
+    if isinstance(ids, list):
+        integers = np.empty(len(ids), np.int64)
+        if read_integers(ids, integers):
+            return integers, None
+    # As objects: NumPy would make integers of booleans in a list, and floats of integers with more than 64 bits.
+    array = as_ids(ids) if hasattr(ids, "__array__") else as_ids(ids, object)
     if array.size == 0:
         return array.astype(np.int64), None
     if array.dtype.kind not in "iu":
-        raise InputError(f"got {_kind_of(array)} ids, but this index has integer ids.")
-    if array.dtype == np.uint64 and array.max() > LARGEST:
-        if missing is None:
-            raise _unknown(int(array.max()))
-        return np.minimum(array, LARGEST).astype(np.int64), array > LARGEST
-    return array.astype(np.int64, copy=False), None
+        plain = [value.item() if hasattr(value, "item") else value for value in array.ravel().tolist()]
+        _check_kinds(plain, "integer")
+        array = np.array(plain, object).reshape(array.shape)
+    if array.dtype.kind == "i":
+        return array.astype(np.int64, copy=False), None
+    too_large = ((array > LARGEST) | (array < -LARGEST - 1)).astype(bool)
+    if missing is None and too_large.any():
+        raise _unknown(int(array[too_large].flat[0]))
+    return np.where(too_large, 0, array).astype(np.int64), too_large
 
 
-def _kind_of(ids: NDArray[Any]) -> str:
-    """What ids are, in words."""
-    values = ids.ravel()
-    odd = next((value for value in values.tolist() if not isinstance(value, str)), values[0])
-    return {int: "integer", str: "string", float: "float", bool: "boolean"}.get(type(odd), type(odd).__name__)
+def _kind(value: object) -> str:
+    """What an id is, in words."""
+    kinds: dict[str, tuple[type, ...]] = {
+        "boolean": (bool, np.bool_),
+        "integer": (int, np.integer),
+        "float": (float, np.floating),
+        "string": (str,),
+    }
+    return next((word for word, types in kinds.items() if isinstance(value, types)), type(value).__name__)
+
+
+def _check_kinds(values: list[Any], expected: str) -> None:
+    odd = next((kind for kind in map(_kind, values) if kind != expected), None)
+    if odd is not None:
+        raise InputError(f"got {odd} ids, but this index has {expected} ids.")
 
 
 def _unknown(wanted: object) -> UnknownIdError:
     return UnknownIdError(f"id {wanted!r} is not in this index; pass ids that it was built with.", wanted)
+
+
+def _damaged(error: Exception) -> CorruptIndexError:
+    reason = "an id is not text" if isinstance(error, UnicodeDecodeError) else str(error)
+    return CorruptIndexError(f"{reason}: the index is damaged; run softindex verify on it.")
+
+
+def _settle(found: Integers, wanted: Any, missing: int | None) -> None:
+    """Replace NOT_THERE by `missing`, or raise UnknownIdError for the first such id where that is None."""
+    absent = np.flatnonzero(found == NOT_THERE)
+    if missing is None:
+        first = wanted[absent[0]]
+        raise _unknown(first.item() if isinstance(first, np.generic) else first)
+    found[absent] = missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,24 +133,27 @@ class IntegerIds:
     ids: NDArray[np.int64]
     keys: NDArray[np.int64]
     positions: NDArray[Any]
+    _tables: list[IntegerTable] = field(default_factory=list, repr=False, compare=False)
 
-    def at(self, positions: NDArray[np.int64]) -> Ids:
+    def at(self, positions: Integers) -> Ids:
         """Ids at these positions, same shape."""
         return self.ids.take(positions)
 
-    def find(self, ids: Any, *, missing: int | None = None) -> NDArray[np.int64]:
+    def find(self, ids: Any, *, missing: int | None = None) -> Integers:
         """Positions of these ids, same shape; `missing` for an unknown one, or UnknownIdError where that is None."""
         wanted, too_large = _as_integers(ids, missing)
-        ranks = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        absent = self.keys[ranks] != wanted
+        if not self._tables:
+            self._tables.append(IntegerTable(self.keys, self.positions))
+        flat, found = np.ascontiguousarray(wanted).ravel(), np.empty(wanted.size, np.int64)
+        try:
+            absent = self._tables[0].find(flat, found)
+        except _DAMAGE as error:
+            raise _damaged(error) from error
         if too_large is not None:
-            absent |= too_large
-        positions: NDArray[np.int64] = self.positions[ranks].astype(np.int64, copy=False)
-        if not absent.any():
-            return positions
-        if missing is None:
-            raise _unknown(int(wanted[absent].flat[0]))
-        return np.where(absent, missing, positions)
+            found[too_large.ravel()] = NOT_THERE
+        if absent or too_large is not None:
+            _settle(found, flat, missing)
+        return found.reshape(wanted.shape)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays to save."""
@@ -119,8 +164,9 @@ class IntegerIds:
 class StringIds:
     """String ids as one UTF-8 text.  ends (n,): where the id of each position ends.
 
-    hashes (n,): the hashes of the ids, sorted; positions (n,): the position of each hash.  Ids are found by binary
-    search on a memory-mapped file, so nothing is built at load.
+    hashes (n,): the hashes of the ids, sorted; positions (n,): the position of each hash.  key (2,): what they were
+    hashed with; None in old files, whose ids are hashed again when the first is looked up.  Ids are found in the
+    arrays of a memory-mapped file, so nothing is built at load.
     """
 
     kind: ClassVar = "strings"
@@ -128,62 +174,65 @@ class StringIds:
     ends: NDArray[np.int64]
     hashes: NDArray[np.uint64]
     positions: NDArray[Any]
+    key: NDArray[np.uint64] | None
+    _tables: list[StringTable] = field(default_factory=list, repr=False, compare=False)
 
-    def _one(self, position: int) -> str:
-        begin = int(self.ends[position - 1]) if position else 0
-        end = int(self.ends[position])
-        try:
-            if 0 <= begin <= end <= min(len(self.text), begin + LONGEST):
-                return bytes(self.text[begin:end]).decode("utf-8", "surrogatepass")
-        except UnicodeDecodeError:
-            pass
-        raise CorruptIndexError("an id is not text: the index is damaged; run softindex verify on it.")
-
-    def at(self, positions: NDArray[np.int64]) -> Ids:
+    def at(self, positions: Integers) -> Ids:
         """Ids at these positions, same shape."""
-        texts = [self._one(position) for position in positions.ravel().tolist()]
+        try:
+            texts = strings_at(self.text, self.ends, np.ascontiguousarray(positions).ravel())
+        except _DAMAGE as error:
+            raise _damaged(error) from error
         return np.array(texts, dtype=np.str_).reshape(positions.shape)
 
-    def find(self, ids: Any, *, missing: int | None = None) -> NDArray[np.int64]:
+    def find(self, ids: Any, *, missing: int | None = None) -> Integers:
         """Positions of these ids, same shape; `missing` for an unknown one, or UnknownIdError where that is None."""
-        # As objects: NumPy would make strings of the integers in a mixed list.
-        wanted = _as_array(ids, object)
-        texts = wanted.ravel().tolist()
-        if (texts and wanted.dtype.kind not in "UO") or not all(isinstance(text, str) for text in texts):
-            raise InputError(f"got {_kind_of(wanted)} ids, but this index has string ids.")
-        hashes = _hash_texts(*_encode(texts))
-        starts = np.searchsorted(self.hashes, hashes)
-        positions = []
-        for text, value, start in zip(texts, hashes, starts, strict=True):
-            position = self._match(text, value, start)
-            if position is None and missing is None:
-                raise _unknown(text)
-            positions.append(missing if position is None else position)
-        return np.array(positions, dtype=np.int64).reshape(wanted.shape)
+        try:
+            if isinstance(ids, np.ndarray) and ids.dtype.kind == "U" and ids.dtype.isnative and ids.itemsize:
+                return self._find_points(ids, missing)
+            return self._find_objects(ids, missing)
+        except _DAMAGE as error:
+            raise _damaged(error) from error
 
-    def _match(self, text: str, value: np.uint64, start: int) -> int | None:
-        # Two ids may share a hash: walk the run of equal hashes.
-        while start < len(self.hashes) and self.hashes[start] == value:
-            position = int(self.positions[start])
-            if not 0 <= position < len(self.ends):
-                raise CorruptIndexError("an id points to no item: the index is damaged; run softindex verify on it.")
-            if self._one(position) == text:
-                return position
-            start += 1
-        return None
+    def _find_points(self, ids: NDArray[np.str_], missing: int | None) -> Integers:
+        found = np.empty(ids.size, np.int64)
+        if self._table().find_points(np.ascontiguousarray(ids).reshape(ids.size, 1).view(np.uint32), found):
+            _settle(found, ids.ravel(), missing)
+        return found.reshape(ids.shape)
+
+    def _find_objects(self, ids: Any, missing: int | None) -> Integers:
+        texts, shape = (ids, (len(ids),)) if isinstance(ids, list) else ([None], (1,))
+        found = np.empty(len(texts), np.int64)
+        absent = self._table().find(texts, found)
+        if absent < 0:
+            # As objects: NumPy would make strings of the integers in a mixed list.
+            wanted = as_ids(ids, object)
+            texts, shape = wanted.ravel().tolist(), wanted.shape
+            found = np.empty(len(texts), np.int64)
+            absent = self._table().find(texts, found)
+            if absent < 0:
+                _check_kinds(texts, "string")
+        if absent:
+            _settle(found, texts, missing)
+        return found.reshape(shape)
+
+    def _table(self) -> StringTable:
+        if not self._tables:
+            own = self if self.key is not None else _hash(self.text, self.ends, self.positions.dtype)
+            assert own.key is not None
+            self._tables.append(StringTable(own.text, own.ends, own.hashes, own.positions, own.key))
+        return self._tables[0]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays to save."""
-        return {
+        arrays: dict[str, NDArray[Any]] = {
             "id_text": self.text,
             "id_ends": self.ends,
             "id_hashes": self.hashes,
             "id_positions": self.positions,
         }
+        return arrays if self.key is None else {**arrays, "id_key": self.key}
 
-
-LONGEST = 1 << 24
-"""Bytes of an id: a longer one is refused when an index is built, and a sign of damage when it is read."""
 
 IdMap = RowIds | IntegerIds | StringIds
 
@@ -196,10 +245,13 @@ def _encode(texts: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return np.frombuffer(b"".join(encoded), dtype=np.uint8), ends
 
 
-def _hash_texts(text: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
-    hashes = np.empty(len(ends), dtype=np.uint64)
-    hash_strings(text, ends, hashes)
-    return hashes
+def _hash(text: NDArray[np.uint8], ends: NDArray[np.int64], narrow: np.dtype[Any]) -> StringIds:
+    """String ids hashed under a fresh key: whoever chooses ids cannot foresee which of them collide."""
+    key = np.frombuffer(os.urandom(16), np.uint64)
+    hashes = np.empty(len(ends), np.uint64)
+    hash_strings(text, ends, key, hashes)
+    ranks = np.argsort(hashes, kind="stable")
+    return StringIds(text, ends, hashes[ranks], ranks.astype(narrow), key)
 
 
 def id_map(ids: Ids | None, order: NDArray[np.int64], positions: NDArray[Any]) -> IdMap:
@@ -214,10 +266,7 @@ def id_map(ids: Ids | None, order: NDArray[np.int64], positions: NDArray[Any]) -
         placed = ids[order].astype(np.int64, copy=False)
         ranks = np.argsort(placed, kind="stable")
         return IntegerIds(placed, placed[ranks], ranks.astype(narrow))
-    text, ends = _encode(ids[order].tolist())
-    hashes = _hash_texts(text, ends)
-    ranks = np.argsort(hashes, kind="stable")
-    return StringIds(text, ends, hashes[ranks], ranks.astype(narrow))
+    return _hash(*_encode(ids[order].tolist()), narrow)
 
 
 def id_map_from_arrays(kind: str, arrays: Mapping[str, NDArray[Any]]) -> IdMap:
@@ -226,4 +275,5 @@ def id_map_from_arrays(kind: str, arrays: Mapping[str, NDArray[Any]]) -> IdMap:
         return RowIds(arrays["id_rows"], arrays["id_positions"])
     if kind == IntegerIds.kind:
         return IntegerIds(arrays["id_values"], arrays["id_keys"], arrays["id_positions"])
-    return StringIds(arrays["id_text"], arrays["id_ends"], arrays["id_hashes"], arrays["id_positions"])
+    text, ends, hashes, positions = (arrays[name] for name in ("id_text", "id_ends", "id_hashes", "id_positions"))
+    return StringIds(text, ends, hashes, positions, arrays.get("id_key"))

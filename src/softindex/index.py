@@ -31,7 +31,7 @@ from softindex.laws import (
 )
 from softindex.progress import reporting
 from softindex.records import Doubles, Draws, Estimate, Floats, Ids, Integers, Items, Json, Stored, TopK
-from softindex.restrictions import Unknown, exclude_items, restrict_draws
+from softindex.restrictions import Unknown, exclude_items, excludes_nothing, restrict_draws
 from softindex.store import save as save_stored
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Index:
         count, t, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
         law, clusters, error = self._law(method, probes, tolerance)
         part = None
-        plain = replace is True and exclude is None and top_p is None and k is None and unknown == "error"
+        plain = replace is True and top_p is None and k is None and excludes_nothing(exclude, unknown)
         if not plain or method == TOP_K:
             options = {"replace": replace, "exclude": exclude, "unknown": unknown, "top_p": top_p, "k": k}
             part = restrict_draws(self._contents.ids, len(self), (len(batch), count), method, **options)
@@ -186,7 +186,7 @@ class Index:
         t = check_temperature(temperature)
         law, clusters, error = self._law(method, probes, tolerance)
         part = None
-        if method == TOP_K or not (exclude is None and top_p is None and k is None and unknown == "error"):
+        if method == TOP_K or not (top_p is None and k is None and excludes_nothing(exclude, unknown)):
             options = {"replace": True, "exclude": exclude, "unknown": unknown, "top_p": top_p, "k": k}
             part = restrict_draws(self._contents.ids, len(self), (len(batch), 1), method, **options)
         positions = self._contents.ids.find(ids)

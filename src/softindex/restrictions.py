@@ -9,12 +9,21 @@ import numpy as np
 
 from softindex.arguments import check_choice, check_count, check_flag, check_share
 from softindex.errors import InputError, UnknownIdError
-from softindex.ids import IdMap
+from softindex.ids import IdMap, as_ids
 from softindex.kernels import NativeRestriction
 from softindex.laws import CERTIFIED, TOP_K
 from softindex.records import Integers
 
-__all__ = ["DEFAULT_K", "Restriction", "Unknown", "exclude_items", "exclusions", "restrict", "restrict_draws"]
+__all__ = [
+    "DEFAULT_K",
+    "Restriction",
+    "Unknown",
+    "exclude_items",
+    "excludes_nothing",
+    "exclusions",
+    "restrict",
+    "restrict_draws",
+]
 
 DEFAULT_K = 1000
 """Items of the top-k law, as in the paper that the laws are from."""
@@ -81,7 +90,7 @@ def restrict(
     if method == TOP_K:
         best = min(items, DEFAULT_K if k is None else check_count(k, "k"))
     offsets, excluded = exclusions(ids, exclude, b, unknown=unknown)
-    left = np.broadcast_to(items - np.diff(offsets), b)
+    left = np.full(b, items - offsets[-1]) if len(offsets) == 2 else items - np.diff(offsets)
     possible = np.minimum(left, best) if best else left
     empty = kept and share == 1.0 and not best and len(excluded) == 0
     return Restriction(NativeRestriction(offsets, excluded, kept, share, best), kept, possible, empty)
@@ -98,9 +107,14 @@ def restrict_draws(
     return None if part.empty and (method != CERTIFIED or exclude is None) else part
 
 
+def excludes_nothing(exclude: Any, unknown: Any) -> bool:
+    """Whether a call leaves both options out."""
+    return exclude is None and isinstance(unknown, str) and unknown == "error"
+
+
 def exclude_items(ids: IdMap, items: int, b: int, exclude: Any, unknown: Any) -> Restriction | None:
     """Return what is left of an index of this many items for b queries; None where that is everything."""
-    if exclude is None and unknown == "error":
+    if excludes_nothing(exclude, unknown):
         return None
     part = restrict(ids, items, b, method="", replace=True, exclude=exclude, unknown=unknown, top_p=None, k=None)
     part.check_possible(1)
@@ -117,11 +131,11 @@ def exclusions(
     ignore = check_choice(unknown, "unknown", ("error", "ignore")) == "ignore"
     rows = _rows(exclude, b, name)
     if len(rows) == 1:
-        parts = [_known(_find(ids, rows[0], name, ignore))]
-    else:
-        # One search for all rows: each would cost more than the draws.
-        ends = np.cumsum([len(row) for row in rows])
-        parts = [_known(part) for part in np.split(_find(ids, _join(rows), name, ignore), ends[:-1])]
+        shared = _known(_find(ids, rows[0], name, ignore))
+        return np.array([0, len(shared)]), shared
+    # One search for all rows: each would cost more than the draws.
+    ends = np.cumsum([len(row) for row in rows])
+    parts = [_known(part) for part in np.split(_find(ids, _join(rows), name, ignore), ends[:-1])]
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
     return offsets, np.ascontiguousarray(np.concatenate(parts), np.int64)
 
@@ -132,8 +146,10 @@ def _items(count: int) -> str:
 
 def _known(positions: Integers) -> Integers:
     """Each position once, increasing, without those of unknown ids."""
-    distinct: Integers = np.unique(positions)
-    return distinct[1:] if len(distinct) and distinct[0] == MISSING else distinct
+    ordered = np.sort(positions)
+    new = ordered != MISSING
+    new[1:] &= ordered[1:] != ordered[:-1]
+    return ordered if new.all() else ordered[new]
 
 
 def _join(rows: list[Any]) -> Any:
@@ -167,7 +183,10 @@ def _rows(exclude: Any, b: int, name: str) -> list[Any]:
         raise InputError(
             f"{name} is neither ids for all queries nor one sequence of ids per query; pass a list or an array."
         )
-    parts = exclude if isinstance(exclude, np.ndarray) else list(exclude)
+    # Tensors and columns of tables are arrays too: as lists they would be thousands of small ones.
+    parts = as_ids(exclude) if hasattr(exclude, "__array__") else list(exclude)
+    if isinstance(parts, list) and set(map(type, parts)) <= {int, str}:
+        return [parts]
     nested = parts.ndim > 1 if isinstance(parts, np.ndarray) and parts.dtype != object else _any_sequence(parts)
     if not nested and len(parts) == b and all(part is None for part in parts):
         return [()]

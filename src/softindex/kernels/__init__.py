@@ -11,10 +11,12 @@ __all__ = [
     "BestResults",
     "DrawResults",
     "Engine",
+    "IntegerTable",
     "Law",
     "NativeMixture",
     "NativeRestriction",
     "Request",
+    "StringTable",
     "dot_error",
     "double_dots",
     "hash_bytes",
@@ -22,8 +24,10 @@ __all__ = [
     "padded",
     "preferred_target",
     "pull",
+    "read_integers",
     "screen",
     "screen_nibbles",
+    "strings_at",
     "targets",
     "widen",
 ]
@@ -31,14 +35,18 @@ __all__ = [
 Engine = _native.Engine
 BestResults = _native.BestResults
 DrawResults = _native.DrawResults
+IntegerTable = _native.IntegerTable
 Law = _native.Law
 NativeMixture = _native.Mixture
 NativeRestriction = _native.Restriction
 Request = _native.Request
+StringTable = _native.StringTable
 LANES = _native.LANES
 double_dots = _native.double_dots
 hash_bytes = _native.hash_bytes
 hash_strings = _native.hash_strings
+read_integers = _native.read_integers
+strings_at = _native.strings_at
 pull = _native.pull
 screen = _native.screen
 screen_nibbles = _native.screen_nibbles

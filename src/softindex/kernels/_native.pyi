@@ -122,15 +122,6 @@ def uniforms(key: int, stream: int, draw: int) -> list[float]:
 def hash_bytes(data: bytes) -> int:
     """Return the 64-bit hash of bytes."""
 
-def hash_strings(
-    text: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    hashes: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu")],
-) -> None:
-    """
-    Fill hashes (m,) with the hashes of strings stored one after the other in text, with ends (m,).
-    """
-
 def dot_error(d: int) -> float:
     """
     Return a bound on the error of a float32 dot product of d numbers, relative to the product of the norms.
@@ -139,6 +130,72 @@ def dot_error(d: int) -> float:
 BLOCK: int = 64
 
 LANES: int = 16
+
+class IntegerTable:
+    def __init__(
+        self,
+        keys: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)]
+        | Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    ) -> None: ...
+    def find(
+        self,
+        wanted: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        found: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
+    ) -> int:
+        """
+        Fill found (m,) with the positions of ids (m,), -1 where there is none; return how often that is.
+        """
+
+class StringTable:
+    def __init__(
+        self,
+        text: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        hashes: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)]
+        | Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        key: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    ) -> None: ...
+    def find(
+        self, wanted: list[Any], found: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")]
+    ) -> int:
+        """
+        Fill found (m,) likewise for strings; return how often there is none, or -1 if not all are strings.
+        """
+
+    def find_points(
+        self,
+        wanted: Annotated[NDArray[numpy.uint32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        found: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
+    ) -> int:
+        """
+        The same for strings given as code points (m, length), padded with zeros.
+        """
+
+def strings_at(
+    text: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+) -> list[str]:
+    """Return the strings at positions (m,) of a text with ends (n,)."""
+
+def read_integers(
+    values: list[Any], integers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")]
+) -> bool:
+    """
+    Fill integers (m,) from a list; return whether all are int and fit into 64 bits.
+    """
+
+def hash_strings(
+    text: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    key: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    hashes: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu")],
+) -> None:
+    """
+    Fill hashes (m,) with the hashes of strings in text, with ends (m,), under a key (2,).
+    """
 
 class Law:
     def __init__(self, kind: str, *, size: bool = False, dispersion: bool = False) -> None: ...

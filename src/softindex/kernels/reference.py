@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from softindex.records import Dispersion, Doubles, Moments, Tree
 
 BLOCK = 64
+SMALL_CLUSTER, SCAN_PER_ITEM, LARGEST_SHARE = 64, 6, 0.5
+"""When the mass of a cluster that lost items falls by their share of itself: see `masses_without`."""
 _MASK = 0xFFFFFFFF
 
 
@@ -146,6 +149,33 @@ def hash_bytes(data: bytes) -> int:
     return words[1] << 32 | words[0]
 
 
+def keyed_hash(key: tuple[int, int], data: bytes, rounds: tuple[int, int] = (1, 3)) -> int:
+    """SipHash of bytes under a key, with this many rounds per word and at the end: finds string ids."""
+    full = (1 << 64) - 1
+    v: list[int] = [
+        word ^ key[i % 2] for i, word in enumerate(struct.unpack(">4Q", b"somepseudorandomlygeneratedbytes"))
+    ]
+
+    def rotate(value: int, bits: int) -> int:
+        return (value << bits | value >> (64 - bits)) & full
+
+    def mix(count: int) -> None:
+        for _ in range(count):
+            v[0], v[2] = (v[0] + v[1]) & full, (v[2] + v[3]) & full
+            v[1], v[3] = rotate(v[1], 13) ^ v[0], rotate(v[3], 16) ^ v[2]
+            v[0], v[2] = (rotate(v[0], 32) + v[3]) & full, (v[2] + v[1]) & full
+            v[3], v[1], v[2] = rotate(v[3], 21) ^ v[0], rotate(v[1], 17) ^ v[2], rotate(v[2], 32)
+
+    padded = data + bytes(7 - len(data) % 8) + bytes([len(data) % 256])
+    for (word,) in struct.iter_unpack("<Q", padded):
+        v[3] ^= word
+        mix(rounds[0])
+        v[0] ^= word
+    v[2] ^= 0xFF
+    mix(rounds[1])
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
 def cluster_masses(
     vectors: NDArray[Any],
     offsets: NDArray[Any],
@@ -223,6 +253,25 @@ def conditional_law(log_prob: NDArray[Any], excluded: NDArray[Any]) -> Doubles:
     left = log_prob.astype(np.float64)
     left[np.asarray(excluded, np.int64)] = -np.inf
     return left - log_sum_exp(left)
+
+
+def masses_without(log_masses: NDArray[Any], item_logits: list[NDArray[Any]], gone: list[NDArray[Any]]) -> Doubles:
+    """Log masses (k,) of a law that estimates the sums of clusters, after items are taken away.
+
+    item_logits and gone: one array per cluster; gone is True where an item is.  A mass falls by the share that the
+    lost items have of their cluster.  In a large cluster that lost few of its items it is their share of the mass
+    itself, so that nothing else of the cluster need be read.
+    """
+    masses = log_masses.astype(np.float64)
+    for cluster, (logits, lost) in enumerate(zip(item_logits, gone, strict=True)):
+        if not lost.any():
+            continue
+        share = np.exp(logits[lost] - log_masses[cluster]).sum()
+        if len(logits) > SMALL_CLUSTER and lost.sum() * SCAN_PER_ITEM < len(logits) and share <= LARGEST_SHARE:
+            masses[cluster] += np.log1p(-share)
+        else:
+            masses[cluster] += log_sum_exp(logits[~lost]) - log_sum_exp(logits) if not lost.all() else -np.inf
+    return masses
 
 
 def sequential_law(log_prob: NDArray[Any], drawn: NDArray[Any]) -> Doubles:

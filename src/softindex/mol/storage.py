@@ -39,7 +39,7 @@ def to_stored(snapshot: Snapshot) -> Stored:
         "next_row": snapshot.next_row,
         "n": snapshot.n,
     }
-    return Stored(KIND, parameters, arrays, MIXTURE.version)
+    return Stored(KIND, parameters, arrays, MIXTURE.version_of(arrays))
 
 
 def from_stored(stored: Stored) -> Snapshot:
@@ -67,7 +67,7 @@ def _sizes(parameters: Json) -> dict[str, int]:
     """Lengths of axes, by the symbols of the table."""
     names = {"n": "n", "p": "item_components", "q": "query_components", "c": "component_dim"}
     sizes = {symbol: whole_number(parameters, name, 1) for symbol, name in names.items()}
-    return sizes | {"pairs": sizes["p"] * sizes["q"]}
+    return sizes | {"pairs": sizes["p"] * sizes["q"], "2": 2}
 
 
 def _groups(parameters: Json, arrays: Mapping[str, NDArray[Any]]) -> set[str]:
@@ -80,7 +80,7 @@ def _groups(parameters: Json, arrays: Mapping[str, NDArray[Any]]) -> set[str]:
         # No parameter says so, but without its last component a query would not fit the spec.
         "users": "query.users" in arrays,
     }
-    return {name for name, present in groups.items() if present} | {parameters["ids"]}
+    return {name for name, present in groups.items() if present} | {parameters["ids"], f"keyed {parameters['ids']}"}
 
 
 def _spec(parameters: Json, arrays: Mapping[str, NDArray[Any]]) -> SimilaritySpec:
