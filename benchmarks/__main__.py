@@ -15,6 +15,7 @@ SECTIONS = {
     "defaults": "defaults:run",
     "threads": "draws:run_threads",
     "limits": "limits:run",
+    "restricted": "restricted:run",
     "build": "build:run",
     "partition": "partition:run",
     "adaptive": "adaptive:run",
@@ -24,9 +25,9 @@ SECTIONS = {
     "growth": "growth:run",
     "large": "large:run",
 }
-USUAL = ("audit", "draws", "limits", "fidelity", "defaults", "threads", "build", "partition")
+USUAL = ("audit", "draws", "limits", "fidelity", "defaults", "threads", "restricted", "build", "partition")
 """The sections that run when none is named."""
-ONE_THREAD = ("adaptive", "draws", "fidelity", "defaults", "threads", "limits")
+ONE_THREAD = ("adaptive", "draws", "fidelity", "defaults", "threads", "limits", "restricted")
 """Here BLAS must run on one thread, as our kernels do; in the other sections all may use every core."""
 
 

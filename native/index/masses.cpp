@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "index/exclusion.h"
 #include "index/tree.h"
 #include "kernels/round_query.h"
 
@@ -157,9 +158,11 @@ void scan_clusters(const Group& group, int64_t first, int64_t last, Workspace& s
     const int64_t begin = view.offsets[from];
     scan_rows(group, view.items(begin, view.offsets[to]), scratch.dots.data(), scratch.stretch);
     for (Query& query : group) {
-      const float* stretch = &scratch.dots[query.place * scratch.stretch];
+      float* stretch = &scratch.dots[query.place * scratch.stretch];
+      const Positions excluded = excluded_within(query.request.excluded_of(query.number), begin, view.offsets[to]);
+      hide(excluded, begin, stretch);
       for (int64_t c = from; c < to; ++c) {
-        if (view.size(c) == 0) {
+        if (excluded_within(excluded, view.offsets[c], view.offsets[c + 1]).count == view.size(c)) {
           query.log_masses[c] = minus_infinity;
           continue;
         }

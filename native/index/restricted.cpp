@@ -78,7 +78,6 @@ RestrictedDraws sample_restricted(Query& query, int64_t n, int64_t* positions, d
   const Positions excluded = restriction.excluded_of(query.number);
   const Slots slots = {positions, log_prob};
   Remainder rest(query);
-  rest.take(excluded);
   if (rest.left() == 0) return {};
   if (restriction.k > 0) return sample_best(query, excluded, rest, n, slots);
   const Total total = rest.total(), all = query.kernels.weigh_masses(query.log_masses, query.view.k, nullptr, nullptr);
@@ -109,7 +108,6 @@ void log_prob_restricted(Query& query, const int64_t* positions, int64_t m, doub
     return listed_log_prob(listed, positions, m, log_prob);
   }
   Remainder rest(query);
-  rest.take(excluded);
   if (restriction.top_p < 1) return listed_log_prob(nucleus(query, rest, restriction.top_p), positions, m, log_prob);
   const Total total = weigh_clusters(query, rest.log_masses());
   locate_items(query, positions, m);
@@ -118,10 +116,6 @@ void log_prob_restricted(Query& query, const int64_t* positions, int64_t m, doub
                    [&](int64_t cluster) { return rest.left(cluster) == 0 ? nullptr : rest.dots(cluster); });
 }
 
-double log_partition_restricted(const Query& query) {
-  Remainder rest(query);
-  rest.take(query.request.excluded_of(query.number));
-  return query.log_partition(rest.total());
-}
+double log_partition_restricted(const Query& query) { return query.log_partition(Remainder(query).total()); }
 
 }  // namespace softindex
