@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from softindex.builder import build
+from softindex.evaluate import LEGEND as COLUMNS
 from softindex.evaluate import Audit, Row
 from softindex.evaluate.datasets import synth_unbalanced
 from softindex.laws import CERTIFIED
@@ -13,11 +14,7 @@ __all__ = ["LEGEND", "compare", "conclude"]
 
 METHODS = ("exact", CERTIFIED, "2ls:0", "s-2ls:0", "sd-2ls:0", "sd-2ls")
 LEGEND = (
-    "t is the temperature. KL(law || softmax), where the law is the distribution that a method draws from, and TV, the "
-    "total variation (0 to 1), are measured over all items against the softmax in float64; certified is exact by "
-    "proof. Stated TV is the error that a method itself reports with its draws, as draws.error; - where it reports "
-    "none. These and the items scored are means over the queries. Microseconds are the median of one draw; speed-up "
-    "is relative to exact. Published and no probes: the method chooses a cluster before it scores any item "
+    f"t is the temperature. {COLUMNS} Published and no probes: the method chooses a cluster before it scores any item "
     "(probes=0). The published sd-2ls keeps full covariances; this index keeps rank 8. The default first scans the "
     "clusters that matter most."
 )

@@ -15,6 +15,7 @@ __all__ = [
     "SoftindexError",
     "StorageError",
     "UnknownIdError",
+    "printable",
     "show",
     "with_article",
 ]
@@ -65,13 +66,24 @@ class SaveError(StorageError):
 
 
 def show(value: Any) -> str:
-    """Return the value as it appears in an error message, cut to 60 characters."""
+    """Return the value as it appears in an error message: on one line, cut to 60 characters."""
     try:
-        text = repr(value)
+        # The repr of an array has several lines.
+        text = printable(repr(value))
     # An int of more than 4300 digits has no repr.
     except ValueError:
         text = f"a huge {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def printable(text: str) -> str:
+    """Return the text with everything that is not a visible character or a space escaped, as `repr` writes it.
+
+    Names come from files: an escape sequence in one could repaint the terminal, and a newline could add a line.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
 def with_article(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from softindex.errors import CorruptIndexError, InputError, UnknownIdError
+from softindex.errors import CorruptIndexError, InputError, UnknownIdError, show
 from softindex.kernels import IntegerTable, StringTable, hash_strings, read_integers, strings_at
 from softindex.records import Ids, Integers
 
@@ -79,7 +79,7 @@ def _check_kinds(values: list[Any], expected: str) -> None:
 
 
 def _unknown(wanted: object) -> UnknownIdError:
-    return UnknownIdError(f"id {wanted!r} is not in this index; pass ids that it was built with.", wanted)
+    return UnknownIdError(f"id {show(wanted)} is not in this index; pass ids that it was built with.", wanted)
 
 
 def _damaged(error: Exception) -> CorruptIndexError:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from softindex.blas import blas_threads
 from softindex.blocks import blocks, rows_per_block
-from softindex.errors import InputError
+from softindex.errors import InputError, show
 from softindex.outward import round_down, round_up
 from softindex.records import Branches, Dispersion, Doubles, Floats, Integers, Moments, Report, Tree
 
@@ -36,7 +36,7 @@ def choose_dispersion(dispersion: Any, d: int) -> Form:
         return "full" if d * (d + 1) <= AUTO_RANK * (d + 4) + 4 else AUTO_RANK
     if isinstance(dispersion, (int, np.integer)) and not isinstance(dispersion, bool) and dispersion >= 1:
         return min(int(dispersion), d)
-    shown = "a rank below 1" if isinstance(dispersion, (int, np.integer)) else repr(dispersion)
+    shown = "a rank below 1" if isinstance(dispersion, (int, np.integer)) else show(dispersion)
     raise InputError(f'dispersion is {shown}; expected "none", "full", "auto" or a rank of at least 1.')
 
 

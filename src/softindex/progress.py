@@ -24,7 +24,7 @@ def reporting(show: bool) -> Iterator[Report | None]:
     columns = (
         TextColumn("{task.description:<22}", markup=False),
         BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.percentage:>3.0f}%", markup=False),
     )
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bars:
         tasks: dict[str, TaskID] = {}

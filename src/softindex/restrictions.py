@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from softindex.arguments import check_choice, check_count, check_flag, check_share
-from softindex.errors import InputError, UnknownIdError
+from softindex.errors import InputError, UnknownIdError, show
 from softindex.ids import IdMap, as_ids
 from softindex.kernels import NativeRestriction
 from softindex.laws import CERTIFIED, TOP_K
@@ -169,7 +169,7 @@ def _find(ids: IdMap, wanted: Any, name: str, ignore: bool) -> Integers:
         if name != "exclude":
             raise
         advice = 'leave it out, or pass unknown="ignore"'
-        raise UnknownIdError(f"id {error.id!r} in exclude is not in this index; {advice}.", error.id) from None
+        raise UnknownIdError(f"id {show(error.id)} in exclude is not in this index; {advice}.", error.id) from None
     if positions.ndim != 1:
         raise InputError(f"{name} is nested too deeply; pass ids for all queries, or one sequence per query.")
     return positions

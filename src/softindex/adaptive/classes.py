@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from softindex.arguments import check_choice
-from softindex.errors import InputError, UnknownIdError
+from softindex.errors import InputError, UnknownIdError, show
 from softindex.ids import RowIds
 from softindex.records import Integers
 from softindex.restrictions import exclusions
@@ -100,5 +100,5 @@ def _numbers(n: int) -> RowIds:
 
 def _no_class(what: str, number: object, n: int, advice: str = "") -> UnknownIdError:
     return UnknownIdError(
-        f"{what} class {number}, which does not exist; this layer has the classes 0 to {n - 1}{advice}.", number
+        f"{what} class {show(number)}, which does not exist; this layer has the classes 0 to {n - 1}{advice}.", number
     )

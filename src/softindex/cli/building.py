@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import softindex
 from softindex.cli.options import AsJson, IndexPath, Threads, app
-from softindex.cli.printing import print_json, print_table
+from softindex.cli.printing import print_json, print_line, print_table
 from softindex.cli.reading import read_array, read_ids
 from softindex.progress import reporting
-from softindex.store import read_manifest
+from softindex.store import check_path, read_manifest
 from softindex.store import verify as verify_stored
 
 __all__: list[str] = []
+
+WORDS = {"n": "items", "d": "dim"}
+"""Manifests of some kinds have short names for what users know by these."""
 
 
 @app.command()
@@ -58,6 +61,7 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Build an index of the vectors and save it."""
+    check_path(index)
     built = softindex.build(
         vectors,
         ids=None if ids is None else read_ids(ids),
@@ -76,7 +80,7 @@ def build(
     if as_json:
         print_json({"index": str(index), "items": len(built), "dim": built.dim, "clusters": built.clusters})
     else:
-        typer.echo(f"{index}: {len(built)} items of {built.dim} dimensions in {built.clusters} clusters")
+        print_line(f"{index}: {len(built)} items of {built.dim} dimensions in {built.clusters} clusters")
 
 
 def _parse_dispersion(text: str) -> str | int:
@@ -90,12 +94,20 @@ def _parse_dispersion(text: str) -> str | int:
 def info(index: IndexPath, as_json: AsJson = False) -> None:
     """Show what a saved index of any kind holds, without reading its data."""
     manifest = read_manifest(index)
+    known = {WORDS.get(name, name): value for name, value in manifest.parameters.items()}
+    first: dict[str, Any] = {name: known.pop(name) for name in ("items", "dim") if name in known}
     size = sum(blob.bytes for blob in manifest.blobs)
-    facts = {"kind": manifest.kind, "version": manifest.version, **manifest.parameters, "bytes": size}
+    facts = {"kind": manifest.kind, "version": manifest.version, **first, **known, "bytes": size}
     if as_json:
         print_json(facts)
     else:
-        print_table(str(index), ("", "value"), facts.items())
+        print_table(str(index), ("name", "value"), ((name, _written(value)) for name, value in facts.items()))
+
+
+def _written(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 @app.command()
@@ -109,4 +121,4 @@ def verify(index: IndexPath, as_json: AsJson = False) -> None:
         blobs = [{"name": blob.name, "bytes": blob.bytes} for blob in checked.blobs]
         print_json({"index": str(index), "kind": checked.kind, "blobs": blobs})
     else:
-        typer.echo(f"{index} is intact: {len(checked.blobs)} arrays checked")
+        print_line(f"{index} is intact: {len(checked.blobs)} arrays checked")

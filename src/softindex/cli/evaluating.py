@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -10,18 +9,18 @@ from typing import Annotated
 import typer
 
 from softindex import demo as demonstration
-from softindex.arguments import check_seed
+from softindex.arguments import check_count, check_seed
 from softindex.cli.options import AsJson, IndexPath, Threads, app
-from softindex.cli.printing import print_json, print_table
+from softindex.cli.printing import print_json, print_line, print_paragraph, print_table
 from softindex.cli.reading import open_index, read_queries
 from softindex.errors import InputError
-from softindex.evaluate import TEMPERATURES, Audit
+from softindex.evaluate import LEGEND, TEMPERATURES, Audit
 from softindex.evaluate.output import check_output
 from softindex.laws import TOLERANCE
 
 __all__: list[str] = []
 
-SPARE = ("95 %", "log Z error", "items scored")
+SPARE = ("KL interval", "log Z error", "items scored")
 """Columns of an audit that a narrow terminal does not show."""
 
 
@@ -71,14 +70,17 @@ def audit(
         return
     _print_audit(found)
     if html is not None:
-        typer.echo(f"The report is in {html}.")
+        print_line(f"The report is in {html}.")
 
 
 def _print_audit(found: Audit) -> None:
     for temperature in found.temperatures:
         title = f"temperature {temperature:g}, {found.parameters['queries']} queries"
-        print_table(title, *_columns(row.cells() for row in found.at(temperature)), spare=SPARE)
-    typer.echo(textwrap.fill(f"Recommended: {found.recommendation}", 100))
+        # The title says the temperature.
+        cells = [{name: cell for name, cell in row.cells().items() if name != "t"} for row in found.at(temperature)]
+        print_table(title, *_columns(cells), spare=SPARE)
+    print_paragraph(LEGEND)
+    print_paragraph(f"Recommended: {found.recommendation}")
 
 
 def _columns(cells: Iterable[dict[str, str]]) -> tuple[list[str], list[list[str]]]:
@@ -95,7 +97,7 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Build an index of synthetic data and show the error and the speed of every method."""
-    if items < 100:
+    if check_count(items, "items") < 100:
         raise InputError(f"items is {items}; expected at least 100.")
     found = demonstration.compare(items, seed=check_seed(seed), threads=threads)
     if as_json:
@@ -108,4 +110,5 @@ def demo(
     )
     print_table(title, *_columns(row.cells() for row in found.rows), spare=SPARE)
     for paragraph in (demonstration.LEGEND, demonstration.conclude(found)):
-        typer.echo("\n" + textwrap.fill(paragraph, 100))
+        print_line("")
+        print_paragraph(paragraph)

@@ -27,7 +27,10 @@ __all__ = [
     "given",
 ]
 
-EPILOG = "Exit codes: 0 success, 1 unexpected failure, 2 wrong usage, 3 bad input, 4 a saved index that cannot be used."
+EPILOG = (
+    "Exit codes: 0 success, 1 output or system failure, 2 wrong usage, 3 bad input, 4 a saved index that cannot be "
+    "read or written, 130 interrupted."
+)
 
 app = typer.Typer(
     help="Softmax over millions of items, in microseconds, with the error stated.",

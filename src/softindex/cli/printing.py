@@ -1,9 +1,14 @@
-"""Print results on standard output: JSON for programs, tables for people."""
+"""Everything that a command prints: JSON for programs, tables and sentences for people, errors on stderr.
+
+No other module of the command line writes, so names from files cannot reach the terminal unescaped.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+import textwrap
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,13 +17,49 @@ import typer
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-__all__ = ["decimals", "print_draws", "print_json", "print_rows", "print_table", "written_error"]
+from softindex.errors import printable
+
+__all__ = [
+    "decimals",
+    "print_draws",
+    "print_error",
+    "print_json",
+    "print_line",
+    "print_paragraph",
+    "print_rows",
+    "print_table",
+    "written_error",
+]
 
 
 def print_json(value: Any) -> None:
     """Print one object on one line.  The value must not contain NaN, which JSON does not have."""
     typer.echo(json.dumps(value, allow_nan=False))
+
+
+def print_line(text: str) -> None:
+    """Print the text as one line."""
+    typer.echo(printable(text))
+
+
+def print_paragraph(text: str) -> None:
+    """Print the text in lines of 100 characters."""
+    typer.echo(textwrap.fill(printable(text), 100))
+
+
+def print_error(sentence: object) -> None:
+    """Print what went wrong as one line on stderr."""
+    # Where stderr is closed or full, the exit code still says it.
+    with contextlib.suppress(OSError):
+        if sys.stderr is not None:
+            typer.echo(f"softindex: {printable(str(sentence))}", err=True)
+
+
+def _cell(value: Any) -> Text:
+    """The value as it is: ids and paths are data, and rich would read "[red]" or ":smile:" in a string as markup."""
+    return Text(printable(str(value)))
 
 
 def _plain(value: Any) -> Any:
@@ -39,28 +80,26 @@ def print_table(
 
     `spare` names columns to drop, in this order, where the terminal is too narrow.
     """
-    # Ids are data: without this, rich would read "[red]" or ":smile:" in them as markup.
-    plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
     # Outside a terminal rich assumes 80 columns and cuts; a pipe has no width.
-    console = Console(**plain) if sys.stdout.isatty() else Console(width=200, **plain)
-    heads, lines = list(columns), [[str(value) for value in row] for row in rows]
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    heads, lines = list(columns), [[_cell(value) for value in row] for row in rows]
     for name in spare:
         if name in heads and _width(heads, lines) > console.width:
             place = heads.index(name)
             heads, lines = heads[:place] + heads[place + 1 :], [line[:place] + line[place + 1 :] for line in lines]
-    table = Table(title=title, title_justify="left")
+    table = Table(title=_cell(title), title_justify="left")
     for head in heads:
         # Heads break at spaces, and a narrow terminal folds an id instead of cutting it.
-        table.add_column(head.replace(" ", "\n"), justify="right", overflow="fold")
+        table.add_column(Text("\n".join(head.split())), justify="right", overflow="fold")
     for line in lines:
         table.add_row(*line)
     console.print(table)
 
 
-def _width(heads: list[str], lines: list[list[str]]) -> int:
+def _width(heads: list[str], lines: list[list[Text]]) -> int:
     """The width of a table: its widest cells, each with a rule and a space on either side."""
     words = [max(len(word) for word in head.split() or [""]) for head in heads]
-    widest = [max([word, *(len(line[place]) for line in lines)]) for place, word in enumerate(words)]
+    widest = [max([word, *(line[place].cell_len for line in lines)]) for place, word in enumerate(words)]
     return sum(widest) + 3 * len(heads) + 1
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import softindex
-from softindex.errors import InputError, with_article
+from softindex.errors import InputError, show, with_article
 from softindex.vectors import read
 
 __all__ = ["open_index", "read_array", "read_excluded", "read_ids", "read_queries"]
@@ -33,7 +33,7 @@ def read_queries(source: str) -> NDArray[Any]:
     """Queries (b, d) from a file, or one per line from standard input for "-"."""
     if source != "-":
         return np.atleast_2d(read(source).vectors)
-    lines = [_parse_line(line, number) for number, line in enumerate(sys.stdin, 1) if line.strip()]
+    lines = [_parse_line(line, number) for number, line in enumerate(_standard_input(), 1) if line.strip()]
     if not lines:
         raise InputError("standard input is empty; write one query per line.")
     lengths = {len(line) for line in lines}
@@ -45,12 +45,21 @@ def read_queries(source: str) -> NDArray[Any]:
     return np.array(lines)
 
 
+def _standard_input() -> list[str]:
+    if sys.stdin is None:
+        raise InputError("standard input is closed; write one query per line, or name a file.")
+    try:
+        return list(sys.stdin)
+    except (OSError, ValueError) as error:
+        raise InputError(f"standard input cannot be read as text ({error}); write one query per line.") from error
+
+
 def _parse_line(line: str, number: int) -> list[float]:
     try:
         if line.lstrip().startswith("["):
             return [float(value) for value in json.loads(line)]
         return [float(value) for value in line.replace(",", " ").split()]
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, RecursionError, OverflowError) as error:
         raise InputError(
             f"line {number} of standard input is not a query ({error}); write its numbers separated by spaces or "
             "commas, or as a JSON list."
@@ -89,8 +98,8 @@ def read_excluded(text: str, index: softindex.Index) -> list[int] | list[str]:
         return [int(word) for word in words if word.strip()]
     except ValueError as error:
         raise InputError(
-            f"exclude is {text!r}, which is neither a file nor a list of integer ids ({error}); write ids separated by "
-            "commas, or the name of a text file with one id per line."
+            f"exclude is {show(text)}, which is neither a file nor a list of integer ids ({error}); write ids "
+            "separated by commas, or the name of a text file with one id per line."
         ) from error
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from softindex.errors import InputError, show
@@ -29,13 +31,32 @@ def check_output(path: str | os.PathLike[str]) -> None:
 
 
 def write_output(path: str | os.PathLike[str], text: str) -> None:
-    """Write the text; InputError if that fails."""
+    """Write the text; InputError if that fails, and then a file that was there before is untouched."""
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        # Where a link points to, the file itself is replaced.
+        target = Path(path).resolve()
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")  # a pipe or a terminal
+        else:
+            _replace(target, text)
     except (OSError, TypeError, ValueError) as error:
         raise _refused(path, error) from error
 
 
+def _replace(target: Path, text: str) -> None:
+    written = target.with_name(f".{target.name[:200]}.{os.getpid()}.part")
+    try:
+        written.write_text(text, encoding="utf-8")
+        written.replace(target)
+    except BaseException:
+        with suppress(OSError):
+            written.unlink()
+        raise
+
+
 def _refused(path: object, error: Exception) -> InputError:
     reason = error.strerror if isinstance(error, OSError) else str(error)
-    return InputError(f"{show(path)} cannot be written ({reason}); name a file in a writable directory.")
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    advice = "make room, or name a file elsewhere" if full else "name a file in a writable directory"
+    shown = show(os.fspath(path) if isinstance(path, os.PathLike) else path)
+    return InputError(f"{shown} cannot be written ({reason}); {advice}.")

@@ -13,7 +13,16 @@ from softindex.evaluate.numbers import short
 from softindex.evaluate.output import write_output
 from softindex.records import Integers, Json
 
-__all__ = ["Audit", "Measured", "Row"]
+__all__ = ["LEGEND", "Audit", "Measured", "Row"]
+
+LEGEND = (
+    "KL(law || softmax), where the law is the distribution that a method draws from, and TV, the total variation (0 to "
+    "1), are measured over all items against the softmax in float64; certified is exact by proof. Stated TV is the "
+    "error that a method itself reports with its draws, as draws.error; - where it reports none. These, the error of "
+    "log Z and the items scored are means over the queries, and KL interval is the 95 % interval of the mean. "
+    "Microseconds are the median of one draw; speed-up is relative to exact."
+)
+"""What the columns of a table of rows mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +75,7 @@ class Row:
             "t": f"{self.temperature:g}",
             "method": self.label,
             "KL": str(self.kl),
-            "95 %": "proven" if self.proven else f"{short(self.kl.low)} - {short(self.kl.high)}",
+            "KL interval": "proven" if self.proven else f"{short(self.kl.low)} - {short(self.kl.high)}",
             "TV": str(self.total_variation),
             "stated TV": "-" if self.stated_error is None else short(self.stated_error),
             "log Z error": "-" if missed is None else str(missed),

@@ -49,7 +49,8 @@ def check_available(batch: QueryBatch, count: int) -> None:
 
 def _check_gap(gap: Any) -> float:
     number = isinstance(gap, (float, int, np.floating, np.integer)) and not isinstance(gap, bool)
-    if not number or not 0 <= gap < np.inf:
+    # An int of hundreds of digits does not fit a float.
+    if not number or not 0 <= gap < 1e300:
         raise InputError(f"gap is {show(gap)}; expected one number of at least 0.")
     return float(gap)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from softindex.records import FORMAT_VERSION
-from softindex.store.files import load, read_manifest, save, verify
+from softindex.store.files import check_path, load, read_manifest, save, verify
 from softindex.store.format import EAGER_BYTES, Blob, BlobCheck, Manifest, Verification
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "BlobCheck",
     "Manifest",
     "Verification",
+    "check_path",
     "load",
     "read_manifest",
     "save",

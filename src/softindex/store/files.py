@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softindex.errors import InputError
+from softindex.errors import InputError, show
 from softindex.records import Stored
 from softindex.store.format import DTYPES, EAGER_BYTES, BlobCheck, Manifest, Verification, draft
 from softindex.store.reading import check_blob, manifest_of, map_blob, opened, read_blob, steadily, uncounted
@@ -45,6 +45,15 @@ def save(path: PathLike, stored: Stored, *, progress: Progress | None = None) ->
             remove_leftovers(target)
     except OSError as error:
         raise save_error(error, target, manifest.bytes) from error
+
+
+def check_path(path: PathLike) -> None:
+    """Raise what `save` would raise for this path, before a long build; writes nothing."""
+    target = _resolve(path)
+    try:
+        check_target(target)
+    except OSError as error:
+        raise save_error(error, target, 0) from error
 
 
 def load(path: PathLike, *, mmap: bool = True, verify: bool = False, kind: str | None = None) -> Stored:
@@ -92,7 +101,7 @@ def _resolve(path: PathLike) -> str:
         resolved = os.path.realpath(os.fsdecode(path))
         os.fsencode(resolved)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{path!r} is not a path; pass a string or a pathlib.Path.") from error
+        raise InputError(f"{show(path)} is not a path; pass a string or a pathlib.Path.") from error
     return resolved
 
 
