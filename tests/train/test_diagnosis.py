@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from softindex import InputError
-from softindex.train import MIDXSampler, UniformSampler, diagnose
+from softindex.train import MIDXSampler, UniformSampler, diagnose, sampled_cross_entropy
 
 N, D, B = 50, 4, 12
 
@@ -59,3 +60,45 @@ def test_wrong_input_raises_a_sentence(problem):
     ):
         with pytest.raises(InputError, match=words):
             call()
+
+
+@pytest.mark.parametrize("correction", ["negatives", "all"])
+def test_the_error_of_the_gradient_is_that_on_all_logits(problem, correction):
+    """Compared with the gradients of both losses on every logit, classes drawn twice and drawn targets included."""
+    queries, items = problem
+    positives = torch.arange(B) % 3
+    sampler = UniformSampler(N)
+    options = {"positives": positives, "draws": 60, "correction": correction}
+    found = diagnose(sampler, queries, items, repeats=1, generator=torch.Generator().manual_seed(2), **options)
+    drawn = sampler.sample(queries, 60, positives=positives, generator=torch.Generator().manual_seed(2))
+    sampled, exact = ((queries @ items.T).double().requires_grad_() for _ in range(2))
+    target = positives[:, None]
+    log_q = sampler.log_q(queries, target) if correction == "all" else None
+    losses, _ = sampled_cross_entropy(
+        sampled.gather(1, target), sampled.gather(1, drawn.ids), target, drawn,
+        correction=correction, positive_log_q=log_q,
+    )  # fmt: skip
+    losses.sum().backward()
+    torch.nn.functional.cross_entropy(exact, positives, reduction="sum").backward()
+    error = sampled.grad - exact.grad
+    assert found.gradient_rmse == pytest.approx(float((error**2).sum(1).mean().sqrt()), rel=1e-6)
+    assert found.gradient_bias == pytest.approx(float(error.gather(1, target).mean()), rel=1e-6)
+
+
+def test_repeats_do_not_pass_over_all_classes_again(problem):
+    queries, items = problem
+
+    class Counting(TorchDispatchMode):
+        passes = 0
+
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            found = function(*arguments, **(options or {}))
+            self.passes += isinstance(found, torch.Tensor) and found.shape == (B, N)
+            return found
+
+    def passes(repeats):
+        with Counting() as count:
+            diagnose(UniformSampler(N), queries, items, draws=3, repeats=repeats)
+        return count.passes
+
+    assert passes(1) == passes(9)
