@@ -302,3 +302,16 @@ def test_many_clusters_of_few_items_are_scanned_and_bounded():
         true = logits[np.argsort(index.ids)[drawn.ids[i]]] - log_sum(logits)
         assert (drawn.low[i] <= true).all()
         assert (true <= drawn.high[i]).all()
+
+
+def test_a_width_below_float32_ends_in_a_full_scan_and_the_narrowest_bounds_there_are():
+    vectors = np.random.default_rng(0).standard_normal((2000, 12)).astype(np.float32)
+    index = softindex.build(vectors)
+    found = index.log_partition(vectors[:20], temperature=1.0, method="certified", width=1e-9)
+    logits = vectors[:20].astype(np.float64) @ vectors.T.astype(np.float64)
+    truth = np.logaddexp.reduce(logits, axis=1)
+    assert ((found.low <= truth) & (truth <= found.high)).all()
+    # The docstring names this limit.
+    assert (found.high - found.low < 1e-3).all()
+    assert (found.high - found.low > 1.9e-4).all()
+    assert "2e-4" in softindex.Index.log_partition.__doc__

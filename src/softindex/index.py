@@ -221,7 +221,8 @@ class Index:
         Args:
             queries: Query vectors, (b, d) or (d,).
             temperature: As for `sample`, like `method`, `probes`, `tolerance`, `exclude` and `unknown`.
-            width: Nats between the bounds at which "certified" stops, 0.03 when None.
+            width: Nats between the bounds at which "certified" stops, 0.03 when None.  Below 1e-3 everything may be
+                scanned without reaching it: bounds allow for float32 weights, 2e-4, and for rounding over temperature.
             confidence: The bounds hold with this probability over the seed, such as 0.95, and cost less, as clusters
                 are drawn.  For "certified", and for the default method, which then has bounds too.
             seed: Of the draws of clusters.

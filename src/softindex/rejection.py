@@ -17,6 +17,8 @@ FARTHEST = 30.0
 """Once the largest bound has fallen by more, weights are computed again: at 700 they would all be zero."""
 EXCESS = 0.5
 """Bounds are lowered if that removes this share of the proposals: otherwise adding up all weights takes longer."""
+MOST_ROUNDS = 100
+"""Half of the proposals of scored items are accepted, so only wrong bounds or very poor ones need as many rounds."""
 LOWERING = 256
 """Lowering the bounds of this many items takes about as long as scoring one of them."""
 
@@ -48,9 +50,9 @@ def draw(
     A position is proposed in proportion to its weight, exp(upper bound), and accepted with probability
     exp(logit) / weight.  That is exact with any weights that are large enough, so they stay as they are from round to
     round.  Only if scored items take up most of the proposals, their logits become their bounds, and they are never
-    rejected again.  Once proposals have used up the budget, every item is scored and the missing draws come from the
-    logits themselves.  All of this is decided before a round of proposals: dropping proposals that have been seen would
-    change the distribution.
+    rejected again.  Once proposals have used up the budget or the rounds, every item is scored and the missing draws
+    come from the logits themselves.  All of this is decided before a round of proposals: dropping proposals that have
+    been seen would change the distribution.
 
     Args:
         upper: (m,) no logit exceeds its bound, rounding included; -inf for an item that must not be drawn.
@@ -64,9 +66,10 @@ def draw(
     """
     state = _State(upper, score, known, weights)
     positions: list[Integers] = []
-    accepted = proposed = 0
+    accepted = proposed = rounds = 0
     while accepted < n:
-        if state.is_complete():
+        rounds += 1
+        if state.is_complete() or rounds > MOST_ROUNDS:
             positions.append(state.choose_among_all(n - accepted, rng))
             break
         rate = (accepted + 1) / (proposed + 1) if proposed else 1.0

@@ -55,6 +55,24 @@ def test_bounds_hold_the_true_log_probability(make_case, n, planted, temperature
         assert (draws.high[row] - draws.low[row] <= 2.1 * DRAWN_EPSILON).all()
 
 
+@pytest.mark.parametrize("epsilon", [0.5, 0.05])
+def test_an_epsilon_makes_draws_cheaper_and_not_less_exact(make_case, epsilon):
+    case = make_case(n=3000, d=512, planted=17.0)
+    soft, query = AdaptiveSoftmax(case.weights), case.queries[0]
+    logits = case.weights.astype(np.float64) @ query.astype(np.float64)
+    log_prob = logits - np.logaddexp.reduce(logits)
+    draws = soft.sample(query, 40_000, temperature=1.0, seed=1, epsilon=epsilon)
+    assert chi_square_score(np.bincount(draws.ids, minlength=3000), np.exp(log_prob)) < 4.5
+    assert (np.abs(np.expm1(log_prob[draws.ids] - draws.log_prob)) <= epsilon / (1 - epsilon) + 1e-9).all()
+    assert (draws.low <= log_prob[draws.ids]).all()
+    assert (log_prob[draws.ids] <= draws.high).all()
+    few, many = (soft.sample(case.queries, temperature=1.0, seed=1, epsilon=one) for one in (epsilon, None))
+    assert few.items_scored.sum() < many.items_scored.sum()
+    for refused in ({"top_p": 0.5}, {"method": "top-k"}):
+        with pytest.raises(softindex.InputError, match="epsilon is for draws from all classes"):
+            soft.sample(query, temperature=1.0, epsilon=epsilon, **refused)
+
+
 def test_draws_read_less_where_few_classes_stand_out(make_case):
     case = make_case(n=5000, d=512, planted=60.0)
     draws = AdaptiveSoftmax(case.weights).sample(case.queries, 3, temperature=1.0, seed=0)

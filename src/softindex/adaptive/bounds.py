@@ -12,13 +12,13 @@ from softindex.records import Doubles, Integers
 __all__ = ["Bounds", "LogZ"]
 
 FIRST = 64
-"""Rows scored at a time for log Z, at least: each step sorts all rows, which takes longer than scoring these."""
+"""Rows scored at a time for log Z, at least: each step looks at all rows, which takes longer than scoring these."""
 SHARE = 8
 """If more than one row in eight would have to be scored again, scoring all of them at once is faster."""
 FREE = 256
 """This many rows may always be scored again."""
 FARTHEST = 30.0
-"""Once the largest bound has fallen by more, exponentials are computed again: at 700 they would all be zero."""
+"""Once the largest bound has moved by more, exponentials are computed again: at 700 they would all be zero."""
 NARROW = 0.01
 """Radii below this need one exponential for both bounds."""
 
@@ -29,12 +29,17 @@ LogZ = tuple[float, float, float]
 class Bounds:
     """Lower and upper bounds (m,) of the logits of one query's candidates, which only come closer.
 
+    Both bounds of a row that was scored are its logit: what float64 may have lost there is kept apart, and widens only
+    the bounds of log Z that callers get.  At low temperatures it is many nats, and would hide the logits themselves.
+
     Methods return None where they would have to score more rows than the limit.  Positions count candidates, not rows
     of the weights.  The exponentials of both bounds are kept, relative to the first largest bound: computing them is
     most of the work.
     """
 
-    __slots__ = ("_found", "_pair", "_score", "_sums", "high", "known", "limit", "low", "peak", "scored")
+    __slots__ = (
+        "_found", "_pair", "_score", "_slack", "_slacks", "_sums", "high", "known", "limit", "low", "peak", "scored",
+    )  # fmt: skip
 
     def __init__(
         self, values: Doubles, radii: Doubles, score: Callable[[Integers], tuple[Doubles, Doubles]], *, limited: bool
@@ -43,14 +48,16 @@ class Bounds:
 
         Args:
             values: (m,) logits.
-            radii: (m,) the true logits are within these.
-            score: Gives exact logits of positions, and their own radii.
+            radii: (m,) the true logits, and those that `score` gives, are within these.
+            score: Gives logits of positions in float64, and how far rounding may have moved them.
             limited: Whether scoring all rows would be a better way to answer than scoring many of them here.
         """
         self.low, self.high, self._score = values - radii, values + radii, score
         self.known = np.zeros(len(values), bool)
         self.limit = max(FREE, len(values) // SHARE) if limited else len(values)
         self.scored = 0
+        # Memory that is never touched costs nothing: only rows that were scored have a slack.
+        self._slacks, self._slack = np.empty(len(values)), 0.0
         self.peak = float(self.high.max())
         self._pair: tuple[Doubles, Doubles] | None = None
         # What the bounds have given so far, until a row is scored.
@@ -60,31 +67,33 @@ class Bounds:
     def __len__(self) -> int:
         return len(self.low)
 
-    def middle(self, positions: Integers) -> Doubles:
+    def logits(self, positions: Integers) -> Doubles:
         """The logits of rows that were scored."""
-        return np.asarray((self.low[positions] + self.high[positions]) / 2)
+        return np.asarray(self.high[positions])
 
-    def radii(self, positions: Integers) -> Doubles:
-        """How far the logits of these rows may be from `middle`."""
-        return np.asarray((self.high[positions] - self.low[positions]) / 2)
+    def slacks(self, positions: Integers) -> Doubles:
+        """How far rounding may have moved the logits of rows that were scored."""
+        return np.asarray(self._slacks[positions])
 
     def score(self, positions: Integers) -> Doubles:
         """Score these rows exactly, whatever the limit; their logits."""
         new = positions[~self.known[positions]]
         if len(new):
-            values, radii = self._score(new)
-            self.low[new], self.high[new] = values - radii, values + radii
-            if self._pair is not None:
-                lower, upper = self._pair
-                lower[new], upper[new] = np.exp(self.low[new] - self.peak), np.exp(self.high[new] - self.peak)
+            values, slacks = self._score(new)
+            self.low[new] = self.high[new] = values
+            self._slacks[new], self._slack = slacks, max(self._slack, float(slacks.max()))
             self.known[new] = True
             self.scored += len(new)
             self._found, self._sums = {}, None
-            # A wide bound may have been far above all logits: the weights that remain must not underflow.
+            # A wide bound may have been far above all logits, and a calibrated one below them: weights must neither
+            # underflow nor overflow.
             top = float(self.high.max())
-            if self.peak - top > FARTHEST:
+            if abs(self.peak - top) > FARTHEST:
                 self.peak, self._pair = top, None
-        return self.middle(positions)
+            elif self._pair is not None:
+                lower, upper = self._pair
+                lower[new] = upper[new] = np.exp(values - self.peak)
+        return self.logits(positions)
 
     def _affords(self, positions: Integers) -> bool:
         """Score these rows if the limit allows it."""
@@ -97,12 +106,15 @@ class Bounds:
         """exp of both bounds relative to the peak, computed when first needed."""
         if self._pair is None:
             radii = (self.high - self.low) / 2
-            if float(radii.max()) < NARROW:
+            if (widest := float(radii.max())) == 0.0:
+                weights = np.exp(self.high - self.peak)
+                self._pair = weights, weights.copy()
+            elif widest < NARROW:
                 # exp(x - r) >= exp(x) (1 - r), and exp(x + r) <= exp(x) (1 + r + r^2) for r below one.
                 middle = (self.low + self.high) / 2
                 weights = np.exp(middle - self.peak)
                 # Half a difference of large logits may be short of the radius by a few of their last digits.
-                wider = radii + 2.0**-50 * np.abs(middle)
+                wider = np.where(self.known, 0.0, radii + 2.0**-50 * np.abs(middle))
                 self._pair = weights * (1 - wider), weights * (1 + wider * (1 + wider))
             else:
                 self._pair = np.exp(self.low - self.peak), np.exp(self.high - self.peak)
@@ -117,7 +129,8 @@ class Bounds:
         if k not in self._found:
             m = len(self)
             least = self.low.max() if k == 1 else np.partition(self.low, m - k)[m - k]
-            self._found[k] = np.flatnonzero(self.high >= least)
+            # Rounding may have moved the k-th best up, but not past its slack.
+            self._found[k] = np.flatnonzero(self.high >= least - self._slack)
         return self._found[k]
 
     def _totals(self) -> tuple[float, float]:
@@ -151,56 +164,70 @@ class Bounds:
         if not self._affords(contenders):
             return None
         # Every row that could be among the best is known now, and the others are certainly below them.
-        order = np.lexsort((contenders, -self.middle(contenders)))[:k]
+        order = np.lexsort((contenders, -self.logits(contenders)))[:k]
         return contenders[order]
 
     def log_partition(self, epsilon: float) -> LogZ | None:
-        """log Z with bounds, such that Z is within relative error epsilon of exp(value)."""
+        """log Z with bounds, such that Z of the logits in float64 is within relative error epsilon of exp(value)."""
+        return None if self._approach(epsilon) is None else self._log_partition()
+
+    def _approach(self, epsilon: float) -> tuple[float, float] | None:
+        """Score rows until the sums of both bounds are within relative error epsilon, as far as that is possible."""
+        fewest = FIRST
         while True:
             low, high = self._totals()
-            low, high = low * (1 - 1e-12), high * (1 + 1e-12)
             if high - low <= epsilon * (high + low):
-                return self._log_sums(low, high)
+                return low, high
             lower, upper = self._weights()
             gaps = np.where(self.known, 0.0, upper - lower)
-            order = np.argsort(-gaps)
+            allowed = epsilon * (high + low)
+            # Sorting is most of the work, and the gaps left out here add up to a tenth of what is allowed.
+            wide = np.flatnonzero(gaps > 0.1 * allowed / len(self))
+            # If every row is known, float64 cannot do better.
+            if len(wide) == 0:
+                return low, high
+            order = wide[np.argsort(-gaps[wide])]
             # Enough of the widest that the others alone would do; their true values change the sums again.
             left = float(gaps.sum()) - np.cumsum(gaps[order])
-            count = int(np.searchsorted(-left, -epsilon * (high + low) * 0.9)) + 1
-            count = min(max(count, FIRST), int((gaps > 0).sum()))
-            # If every row is known, float64 cannot do better: the bounds say how far it got.
-            if count == 0:
-                return self._log_sums(low, high)
+            count = int(np.searchsorted(-left, -0.9 * allowed)) + 1
+            # Twice as many each time, so that there are never many steps.
+            count, fewest = min(max(count, fewest), len(order)), 2 * fewest
             if not self._affords(order[:count]):
                 return None
 
-    def _log_sums(self, low: float, high: float) -> LogZ:
+    def _log_partition(self) -> LogZ:
+        """log Z by the sums so far; its bounds allow for the rounding of logits and sums."""
+        low, high = self._totals()
+        value = self.peak + math.log((low + high) / 2)
+        slack = self._slack + 1e-12 + 2.0**-50 * abs(self.peak)
         # At extreme temperatures a radius may exceed the range of exp: then there is no lower bound.
-        lower = self.peak + math.log(low) if low > 0 else -math.inf
-        return self.peak + math.log((low + high) / 2), lower, self.peak + math.log(high)
+        lower = self.peak + math.log(low) - slack if low > 0 else -math.inf
+        return value, lower, self.peak + math.log(high) + slack
 
     def nucleus(self, top_p: float) -> tuple[Integers, LogZ] | None:
         """Positions of the fewest most probable rows that together have probability top_p; and log Z.
 
-        Proven, except that sums within 1e-9 of top_p count as equal to it.
+        Proven for the logits in float64, except that sums within 1e-9 of top_p count as equal to it.
         """
         epsilon, k = 0.01, 16
         while True:
-            log_z = self.log_partition(epsilon)
-            if log_z is None:
+            sums = self._approach(epsilon)
+            if sums is None:
                 return None
             while True:
                 rows = self.best(min(k, len(self)))
                 if rows is None:
                     return None
-                running = np.logaddexp.accumulate(self.middle(rows))
-                most = int(np.searchsorted(running, np.log(top_p) + log_z[2]))
+                # Scoring the best may have moved the peak; their weights relative to it may not underflow together.
+                running = np.cumsum(np.exp(self.logits(rows) - self.peak))
+                low, high = self._totals()
+                most = int(np.searchsorted(running, top_p * high * (1 + 1e-12)))
                 if most < len(rows) or len(rows) == len(self):
                     break
                 k *= 2
-            # `most` if log Z is high, `least` if it is low: settled when they agree.
-            least = int(np.searchsorted(running, np.log(top_p) + log_z[1]))
+            # `most` if Z is high, `least` if it is low: settled when they agree.
+            least = int(np.searchsorted(running, top_p * low * (1 - 1e-12)))
             if least == most or epsilon < 1e-9:
                 # The smaller set may reach top_p to the last digits, as two equal rows of four do.
-                return rows[: min(least, len(rows) - 1) + 1], log_z
+                return rows[: min(least, len(rows) - 1) + 1], self._log_partition()
             epsilon /= 8

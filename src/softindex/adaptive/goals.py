@@ -14,7 +14,7 @@ from softindex.rejection import draw
 __all__ = ["BestClasses", "Drawn", "Goal", "Nucleus", "Solution"]
 
 DRAWN_EPSILON = 1e-4
-"""Relative error of Z for draws, whose log-probabilities are computed with it."""
+"""Relative error of Z for draws, whose log-probabilities are computed with it, unless the caller allows more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Solution:
     positions: Integers
     logits: Doubles
     errors: Doubles
-    """How far the logits may be off."""
+    """How far rounding may have moved the logits."""
     log_partition: LogZ
 
 
@@ -80,8 +80,8 @@ class Drawn:
 
     n: int
     rng: np.random.Generator
+    epsilon: float
     k: int = 1
-    epsilon: float = DRAWN_EPSILON
 
     def find(self, bounds: Bounds) -> Solution | None:
         """The draws, and log Z.
@@ -91,15 +91,14 @@ class Drawn:
         """
         if bounds.is_hopeless(self.k, self.epsilon, bounds.limit):
             return None
-        log_z = bounds.log_partition(self.epsilon)
+        # A clear winner alone often settles log Z, and is the most likely draw.
+        log_z = None if bounds.best(self.k) is None else bounds.log_partition(self.epsilon)
         if log_z is None:
             return None
-        upper, known = bounds.high.copy(), np.flatnonzero(bounds.known)
-        upper[known] = bounds.middle(known)
-        weights = bounds.upper_weights()
+        upper, known, weights = bounds.high.copy(), np.flatnonzero(bounds.known), bounds.upper_weights()
         accepted = draw(upper, bounds.score, self.n, self.rng, budget=bounds.limit, known=known, weights=weights)
         return _solution(bounds, accepted.positions, log_z)
 
 
 def _solution(bounds: Bounds, positions: Integers, log_z: LogZ) -> Solution:
-    return Solution(positions, bounds.middle(positions), bounds.radii(positions), log_z)
+    return Solution(positions, bounds.logits(positions), bounds.slacks(positions), log_z)

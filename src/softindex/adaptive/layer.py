@@ -9,6 +9,7 @@ import numpy as np
 from softindex.adaptive.bounds import Bounds
 from softindex.adaptive.rows import Rows
 from softindex.adaptive.screen import PreparedQuery, Scores, Screen
+from softindex.kernels import LANES
 from softindex.records import Doubles, Floats, Integers
 
 __all__ = ["Layer", "Logits"]
@@ -92,7 +93,9 @@ class Logits:
     def errors(self) -> Doubles:
         """(n,) how far `score` may be off: by a product of d terms, both biases and the temperature, in float64."""
         if self._errors is None:
-            layer, errors = self._layer, (self.dim + 8) * 2.0**-52 * self.inverse * self.query.magnitudes
+            # The kernel has LANES running sums; each product, addition and scaling rounds once.
+            roundings = -(-self.dim // LANES) + 16
+            layer, errors = self._layer, roundings * 2.0**-52 * self.inverse * self.query.magnitudes
             if layer.bias_errors is not None:
                 errors += self.inverse * layer.bias_errors
             if layer.log_bias_errors is not None:
@@ -122,11 +125,11 @@ class Logits:
         return Bounds(values, self._among(self.inverse * (factor * radii) + errors), score, limited=limited)
 
     def precise_bounds(self) -> Bounds:
-        """Bounds that differ only by the rounding of float64: every candidate is scored."""
+        """Bounds that are the logits themselves: every candidate is scored."""
         rows = self.candidates()
         values, errors = self.score(rows), self.errors()[rows]
-        bounds = Bounds(values, errors, lambda positions: (values[positions], errors[positions]), limited=False)
-        bounds.known[:], bounds.scored = True, len(rows)
+        bounds = Bounds(values, np.zeros(len(rows)), lambda here: (values[here], errors[here]), limited=False)
+        bounds.score(np.arange(len(rows)))
         return bounds
 
     def _among(self, values: Doubles) -> Doubles:

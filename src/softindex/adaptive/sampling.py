@@ -8,7 +8,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from softindex.adaptive.answers import collect_log_partition, items_scored, pick
+from softindex.adaptive.goals import DRAWN_EPSILON
 from softindex.adaptive.strategies import Answer
+from softindex.arguments import check_fraction
 from softindex.errors import InputError, MethodError, show
 from softindex.records import Doubles, Draws
 from softindex.rejection import choose
@@ -19,8 +21,8 @@ SampleMethod = Literal["exact", "top-k"]
 TOP_K = "top-k"
 
 
-def check_method(method: Any, k: Any, top_p: Any) -> None:
-    """Refuse a method that does not exist, or options that do not go with it."""
+def check_method(method: Any, k: Any, top_p: Any, epsilon: Any) -> float:
+    """Return the relative error of Z to reach; refuse a method that does not exist, or options it does not take."""
     if not isinstance(method, str) or method not in get_args(SampleMethod):
         names = ", ".join(get_args(SampleMethod))
         raise MethodError(f"there is no method {show(method)}; use one of {names}.")
@@ -28,6 +30,11 @@ def check_method(method: Any, k: Any, top_p: Any) -> None:
         raise InputError(f"k is for method {TOP_K!r} only, but the method is {method!r}; leave k out.")
     if top_p is not None and method == TOP_K:
         raise InputError(f"top_p does not go with method {TOP_K!r}; draw from the k best or from a nucleus, not both.")
+    if epsilon is None:
+        return DRAWN_EPSILON
+    if method == TOP_K or top_p is not None:
+        raise InputError("epsilon is for draws from all classes; leave it out with top_p or the method 'top-k'.")
+    return check_fraction(epsilon, "epsilon", 0.3)
 
 
 def collect_draws(answers: list[Answer], n: int, seed: int, *, single: bool) -> Draws:

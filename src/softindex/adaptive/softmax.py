@@ -262,6 +262,7 @@ class AdaptiveSoftmax:
         method: SampleMethod = "exact",
         k: int | None = None,
         top_p: float | None = None,
+        epsilon: float | None = None,
         exclude: Any = None,
         unknown: Unknown = "error",
         seed: int | None = None,
@@ -270,8 +271,9 @@ class AdaptiveSoftmax:
         """Draw n classes per query, with replacement.
 
         - "exact" draws from the softmax itself by rejection: a class is proposed in proportion to its upper bound and
-          accepted with the ratio of its true weight to it.  Z is known within relative error 1e-4, proven, so
+          accepted with the ratio of its true weight to it.  Z is known within relative error `epsilon`, proven, so
           `log_prob` has `low` and `high`.  Where bounds in few bits do not get there, every row is scored in float64.
+          The draws are exact whatever epsilon is, and a large one makes them several times cheaper.
         - "exact" with `top_p` draws from the nucleus, renormalised; the set is proven.
         - "top-k" draws from the softmax of the k best classes, which are proven.  `error` is a proven upper bound on
           the probability that they leave out.
@@ -283,10 +285,11 @@ class AdaptiveSoftmax:
             method: See above.
             k: Number of classes for "top-k"; None for 1000, or all if there are fewer.
             top_p: Draw only from the fewest most probable classes that reach this probability.
+            epsilon: Relative error allowed in Z, and so in the `log_prob` of exact draws; None for 1e-4.
             exclude: Class numbers to leave out, for all queries or one sequence per query.
             unknown: What to do with numbers in `exclude` that are no class: "error" or "ignore".
-            seed: The same seed and query give the same draws in any batch and order; copies of a query in one call
-                draw differently.  None for a fresh seed, which the result reports.
+            seed: The same seed, query and options give the same draws in any batch and order; copies of a query in one
+                call draw differently.  None for a fresh seed, which the result reports.
             threads: Number of threads; None for all CPUs.
 
         Returns:
@@ -294,12 +297,13 @@ class AdaptiveSoftmax:
             not excluded.
 
         Raises:
-            InputError: When an argument is out of range, or k is passed without "top-k", or top_p with it.
+            InputError: When an argument is out of range, k is passed without "top-k", top_p with it, or epsilon with
+                either.
         """
         call = self._call(queries, temperature, exclude, unknown, threads)
         count, key = check_count(n, "n"), check_seed(seed)
         check_room(len(call.vectors), count)
-        check_method(method, k, top_p)
+        allowed = check_method(method, k, top_p, epsilon)
         # Zero has two signs and is one number.  The streams are named by the queries in float64.
         streams = generators(((vector + np.float64(0.0)).tobytes() for vector in call.vectors), key)
         if method == TOP_K:
@@ -310,7 +314,7 @@ class AdaptiveSoftmax:
         if top_p is not None:
             answers = self._nuclei(call, top_p)
             return draw_among(answers, count, streams, len(self), key, single=call.single)
-        return collect_draws(self._solver.draw(call, count, streams), len(self), key, single=call.single)
+        return collect_draws(self._solver.draw(call, count, streams, allowed), len(self), key, single=call.single)
 
     def calibrate(self, queries: ArrayLike, *, confidence: float = 0.95, threads: int | None = None) -> None:
         """Measure on held-out queries how far coded scores really are from the truth, for guarantee="calibrated".

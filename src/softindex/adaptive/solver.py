@@ -68,9 +68,9 @@ class Solver:
         """One answer per query, each of which has its goal; only "pac" and "calibrated" look at the confidence."""
         return self._settle(call, self._strategies(guarantee, confidence), ExactScan(self.layer), goals)
 
-    def draw(self, call: Call, n: int, streams: Sequence[np.random.Generator]) -> list[Answer]:
-        """n draws from the softmax itself per query, each query with its own generator."""
-        goals = (Drawn(n, rng) for rng in streams)
+    def draw(self, call: Call, n: int, streams: Sequence[np.random.Generator], epsilon: float) -> list[Answer]:
+        """n draws from the softmax itself per query, each with its own generator; epsilon: relative error of Z."""
+        goals = (Drawn(n, rng, epsilon) for rng in streams)
         return self._settle(call, self._strategies("deterministic"), PreciseScan(self.layer), goals)
 
     def logits(self, call: Call, row: int, classes: Integers) -> Doubles:
