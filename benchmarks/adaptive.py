@@ -41,6 +41,17 @@ def planted(n, d, seed=0):
     )
 
 
+def ahead(d, seed=0):
+    """100 rows of variance 1 / d, a query of length sqrt(d), one row 12 ahead: clear, but pac has nothing to save."""
+    rng = np.random.default_rng(seed)
+    weights = rng.standard_normal((100, d), dtype=np.float32) / np.float32(np.sqrt(d))
+    query = rng.standard_normal(d, dtype=np.float32)
+    query *= np.float32(np.sqrt(d) / np.linalg.norm(query))
+    scores = weights @ query
+    weights[0] += (scores[1:].max() + 12 - scores[0]) / np.float32(d) * query
+    return weights, lambda rng: query * np.float32(1 + 1e-3 * rng.random())
+
+
 def several(n, d, count, seed=0):
     """The same rows; the query leans to several of them equally."""
     weights = isotropic(n, d, seed)[0]
@@ -92,6 +103,8 @@ def sets():
     for name, make in (("toy", toy), ("regular", regular)):
         for d, count in ((10_000, 100), (100_000, 100), (1_000_000, 20)):
             yield f"{name}, 100 x {d:,}", make(d), count
+    for d in (10_000, 100_000):
+        yield f"one 12 ahead, 100 x {d:,}", ahead(d), 40
     yield "planted, 30,000 x 4,096", planted(30_000, 4096), 40
     yield "isotropic noise, 30,000 x 4,096", isotropic(30_000, 4096), 40
     found = words()

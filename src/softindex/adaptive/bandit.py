@@ -10,6 +10,7 @@ import numpy as np
 
 from softindex.adaptive.layer import Logits
 from softindex.adaptive.pulls import Pulled
+from softindex.kernels import LANES
 from softindex.quantiles import student_quantile
 from softindex.records import Doubles, Integers
 
@@ -18,10 +19,13 @@ __all__ = ["Best", "Estimates", "find_best"]
 FIRST_BLOCKS = 3
 GROWTH, LARGEST_STEP = 1.5, 6.0
 """Each look has at least and at most this many times the blocks of the one before."""
-LARGEST_SHARE, LARGEST_SHARE_OF_FEW = 0.25, 0.5
-"""Of the multiplications of a full scan: where estimates would take more than this, all rows are scored instead."""
+LARGEST_SHARE, LARGEST_SHARE_OF_FEW = 0.25, 0.08
+"""Of the multiplications of a full scan: where estimates would take more than this, all rows are scored instead.  A
+multiplication in a pull takes two to three times as long as in a scan, and six times for few rows."""
 FEW = 256
-"""This few rows are scored almost at once: saving multiplications is then all that counts, and may take longer."""
+"""So few rows fit a cache."""
+HOPE = 1.0
+"""Standard deviations by which a gap may be larger than it looks."""
 FIRST_LOOK, MOST_LEFT = 1 / 16, 0.25
 """Once rows have had the first share of their blocks, no more than the second share of the rows may be left."""
 WITHIN = 15
@@ -42,7 +46,7 @@ class Best:
 class Estimates:
     """Logits of one query so far, with variances in units of logits; 0 where a row was scored exactly.
 
-    `pull` and `score` return whether it is still worth going on: whether less was spent than a full scan would justify.
+    `pull` and `score` do nothing, and return False, where that would cost more than a full scan justifies.
     """
 
     __slots__ = ("_logits", "active", "exact_rows", "jumps", "pulled", "values", "variances")
@@ -63,6 +67,8 @@ class Estimates:
     def pull(self, arms: Integers, upto: int) -> bool:
         """Give these rows the blocks up to the upto-th."""
         counts = self.pulled.counts[arms]
+        if self.room() < LANES * int(np.maximum(min(upto, self.pulled.blocks) - counts, 0).sum()):
+            return False
         if counts.min() == counts.max():
             self.pulled.pull(arms, upto)
         else:
@@ -73,12 +79,12 @@ class Estimates:
         self.values[arms] = self._logits.of(means, arms)
         self.variances[arms] = inverse**2 * variances
         self.jumps[arms] = inverse * jumps
-        return self._affords(0)
+        return True
 
     def score(self, arms: Integers) -> bool:
-        """Score these rows exactly; nothing is done where that would cost too much."""
+        """Score these rows exactly."""
         new = arms[self.variances[arms] > 0]
-        if not self._affords(len(new) * self.dim):
+        if self.room() < len(new) * self.dim:
             return False
         self.values[new] = self._logits.score(new)
         self.variances[new] = self.jumps[new] = 0.0
@@ -93,10 +99,11 @@ class Estimates:
         """Multiplications so far."""
         return self.pulled.multiplications + self.exact_rows * self.dim
 
-    def _affords(self, more: int) -> bool:
+    def room(self) -> float:
+        """Multiplications that may still be spent."""
         n = len(self.values)
         share = LARGEST_SHARE if n > FEW else LARGEST_SHARE_OF_FEW
-        return n == 1 or self.spent() + more <= share * n * self.dim
+        return math.inf if n == 1 else share * n * self.dim - self.spent()
 
 
 def find_best(estimates: Estimates, *, k: int, epsilon: float, delta: float) -> Best | None:
@@ -134,12 +141,25 @@ def _eliminate(estimates: Estimates, k: int, delta: float) -> Integers | None:
                 return None
             order = np.lexsort((active, -estimates.values[active]))[:k]
             return np.asarray(active[order])
+        if not _can_win(estimates, active, float(width.mean()), k):
+            return None
         wanted = _next(wanted, _ratio(estimates.values[active], width, k), 0.7)
         # Not past the point at which the loop may give up.
         look = max(FIRST_BLOCKS + 1, round(FIRST_LOOK * blocks))
         if pulled < look:
             wanted = min(wanted, look)
     return None
+
+
+def _can_win(estimates: Estimates, active: Integers, width: float, k: int) -> bool:
+    """Whether all blocks that these rows can still have would leave few enough in doubt to score them."""
+    values, count = estimates.values[active], int(estimates.pulled.counts[active[0]])
+    deviation = math.sqrt(2 * float(estimates.variances[active].mean()))
+    room = estimates.room()
+    shrunk = width * math.sqrt(count / (count + max(room, 0.0) / (LANES * len(active))))
+    least = np.partition(values, len(values) - k)[len(values) - k]
+    doubtful = np.count_nonzero(values >= least - max(2 * shrunk - HOPE * deviation, 0.0))
+    return doubtful <= k or doubtful * estimates.dim <= room
 
 
 def _ratio(values: Doubles, widths: Doubles, k: int) -> float:

@@ -31,6 +31,8 @@ __all__ = ["Call", "Solver"]
 
 SHORT = 256
 """Rows with fewer numbers are all scored: screening them takes longer than reading them."""
+SHORT_PULLED = 1024
+"""The same for "pac": the first look at every row, and what it needs, take as long as a tenth of such a row."""
 GROUP = 8
 """Queries screened together: their scores of all rows are in memory at once."""
 
@@ -94,7 +96,8 @@ class Solver:
     def _strategies(self, guarantee: str, confidence: float = 0.5) -> list[Strategy]:
         """What to try before every row is scored."""
         levels = len(self.layer.screen.levels)
-        if self.layer.rows.d < SHORT or guarantee == "exact":
+        shortest = SHORT_PULLED if guarantee == "pac" else SHORT
+        if self.layer.rows.d < shortest or guarantee == "exact":
             return []
         if guarantee == "pac":
             if self._pulls is None:

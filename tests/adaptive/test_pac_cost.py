@@ -1,0 +1,107 @@
+"""Estimates never cost much more than scoring every row, and say so when every row was scored."""
+
+import numpy as np
+import pytest
+
+from softindex import AdaptiveSoftmax
+from softindex.adaptive.bandit import Estimates
+
+MOST = 1.5
+
+
+def leading(n, d, ahead, rng):
+    """Rows of variance 1 / d, a query of length sqrt(d), and the first row ahead of all others by this much."""
+    weights = (rng.standard_normal((n, d)) / np.sqrt(d)).astype(np.float32)
+    query = rng.standard_normal(d).astype(np.float32)
+    query *= np.float32(np.sqrt(d) / np.linalg.norm(query))
+    scores = weights @ query
+    weights[0] += ((scores[1:].max() + ahead - scores[0]) / d * query).astype(np.float32)
+    return weights, query
+
+
+def sparse(n, d, rng):
+    weights = np.zeros((n, d), np.float32)
+    for row in weights:
+        row[rng.choice(d, 50, replace=False)] = 2 + rng.random(50)
+    return weights, (1 + 0.01 * rng.random(d)).astype(np.float32)
+
+
+def heavy_tails(n, d, rng):
+    weights = (rng.standard_t(2, (n, d)) / np.sqrt(d)).astype(np.float32)
+    return weights, 12 * weights[3] / np.linalg.norm(weights[3])
+
+
+HARD = {
+    "12 ahead": lambda rng: leading(100, 10_000, 12, rng),
+    "12 ahead, long rows": lambda rng: leading(100, 30_000, 12, rng),
+    "12 ahead, many rows": lambda rng: leading(1000, 2000, 12, rng),
+    "3 ahead": lambda rng: leading(100, 10_000, 3, rng),
+    "40 ahead": lambda rng: leading(300, 4096, 40, rng),
+    "noise": lambda rng: leading(300, 4096, 0, rng),
+    "equal rows": lambda rng: (np.ones((100, 10_000), np.float32) / 100, np.ones(10_000, np.float32)),
+    "sparse": lambda rng: sparse(400, 4096, rng),
+    "heavy tails": lambda rng: heavy_tails(200, 10_000, rng),
+    "short rows": lambda rng: leading(4000, 300, 12, rng),
+}
+
+
+@pytest.mark.parametrize("kind", HARD)
+@pytest.mark.parametrize("k", [1, 5])
+def test_pac_never_multiplies_much_more_than_a_scan(kind, k):
+    rng = np.random.default_rng(0)
+    weights, query = HARD[kind](rng)
+    soft = AdaptiveSoftmax(weights)
+    assert weights.size >= 1e6
+    for epsilon in (0.3, 0.01):
+        found, scan = (
+            soft.top_k(query, k, temperature=1.0, guarantee=guarantee, epsilon=epsilon)
+            for guarantee in ("pac", "exact")
+        )
+        assert found.multiplications <= scan.multiplications + 0.3 * weights.size
+        # Ties, and errors below the rounding of float32, are scored again in float64, with any guarantee.
+        if epsilon == 0.3 and kind != "equal rows":
+            assert found.multiplications <= MOST * weights.size
+
+
+@pytest.mark.parametrize("kind", HARD)
+def test_the_label_says_what_was_done(kind):
+    """An answer called exact scored every row, and is that of float64; one called pac did not score them all."""
+    rng = np.random.default_rng(1)
+    weights, query = HARD[kind](rng)
+    found = AdaptiveSoftmax(weights).top_k(query, 3, temperature=1.0, guarantee="pac")
+    logits = np.einsum("nd,d->n", weights.astype(np.float64), query.astype(np.float64))
+    chances = np.exp(logits - np.logaddexp.reduce(logits))
+    if found.guarantee == "exact":
+        assert found.multiplications >= weights.size
+        np.testing.assert_array_equal(found.ids, np.lexsort((np.arange(len(logits)), -logits))[:3])
+        np.testing.assert_allclose(np.exp(found.log_prob), chances[found.ids], rtol=0.3)
+        assert found.proven.all()
+    else:
+        assert found.guarantee == "pac"
+        assert found.multiplications < weights.size / 2
+        assert not found.proven.any()
+
+
+def test_pulls_stop_where_they_cannot_win(monkeypatch):
+    """Long before the budget is spent: the rows' own estimates say how many would stay in doubt."""
+    spent = []
+    room = Estimates.room
+
+    def record(self):
+        spent.append(self.spent())
+        return room(self)
+
+    monkeypatch.setattr(Estimates, "room", record)
+    weights, query = leading(100, 30_000, 12, np.random.default_rng(2))
+    found = AdaptiveSoftmax(weights).top_k(query, 1, temperature=1.0, guarantee="pac")
+    assert found.guarantee == "exact"
+    assert spent
+    assert max(spent) <= 0.05 * weights.size
+
+
+def test_pac_still_wins_where_it_can():
+    weights, query = leading(100, 30_000, 300, np.random.default_rng(3))
+    found = AdaptiveSoftmax(weights).top_k(query, 1, temperature=1.0, guarantee="pac")
+    assert found.guarantee == "pac"
+    assert found.ids[0] == 0
+    assert found.multiplications <= 0.06 * weights.size
