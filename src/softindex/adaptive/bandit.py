@@ -158,7 +158,7 @@ def _can_win(estimates: Estimates, active: Integers, width: float, k: int) -> bo
     room = estimates.room()
     shrunk = width * math.sqrt(count / (count + max(room, 0.0) / (LANES * len(active))))
     least = np.partition(values, len(values) - k)[len(values) - k]
-    doubtful = np.count_nonzero(values >= least - max(2 * shrunk - HOPE * deviation, 0.0))
+    doubtful = int(np.count_nonzero(values >= least - max(2 * shrunk - HOPE * deviation, 0.0)))
     return doubtful <= k or doubtful * estimates.dim <= room
 
 

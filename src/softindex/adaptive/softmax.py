@@ -271,9 +271,8 @@ class AdaptiveSoftmax:
         """Draw n classes per query, with replacement.
 
         - "exact" draws from the softmax itself by rejection: a class is proposed in proportion to its upper bound and
-          accepted with the ratio of its true weight to it.  Z is known within relative error `epsilon`, proven, so
-          `log_prob` has `low` and `high`.  Where bounds in few bits do not get there, every row is scored in float64.
-          The draws are exact whatever epsilon is, and a large one makes them several times cheaper.
+          accepted with the ratio of its true weight to it.  That is exact.  Z is known within relative error `epsilon`,
+          proven: `low` and `high` bound `log_prob`.  Where bounds in few bits cannot tell, every row is scored.
         - "exact" with `top_p` draws from the nucleus, renormalised; the set is proven.
         - "top-k" draws from the softmax of the k best classes, which are proven.  `error` is a proven upper bound on
           the probability that they leave out.
@@ -285,7 +284,7 @@ class AdaptiveSoftmax:
             method: See above.
             k: Number of classes for "top-k"; None for 1000, or all if there are fewer.
             top_p: Draw only from the fewest most probable classes that reach this probability.
-            epsilon: Relative error allowed in Z, and so in the `log_prob` of exact draws; None for 1e-4.
+            epsilon: Relative error allowed in Z, and so in `log_prob`; None for 1e-4, and 0.3 is several times cheaper.
             exclude: Class numbers to leave out, for all queries or one sequence per query.
             unknown: What to do with numbers in `exclude` that are no class: "error" or "ignore".
             seed: The same seed, query and options give the same draws in any batch and order; copies of a query in one
@@ -297,8 +296,7 @@ class AdaptiveSoftmax:
             not excluded.
 
         Raises:
-            InputError: When an argument is out of range, k is passed without "top-k", top_p with it, or epsilon with
-                either.
+            InputError: When an argument is out of range, or does not go with the method.
         """
         call = self._call(queries, temperature, exclude, unknown, threads)
         count, key = check_count(n, "n"), check_seed(seed)
