@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import softindex.moments as module
+from softindex import dispersion
 from softindex.moments import measure
 
 
@@ -219,13 +220,38 @@ def test_bounds_hold_for_hostile_clusters(name, dispersion):
 def test_a_cluster_read_in_blocks_has_the_moments_of_the_cluster_read_whole(monkeypatch):
     vectors, bias = normal(1000, 6), normal(1000, 1, seed=1)[:, 0]
     whole = take(vectors, [600, 1, 399], 3, bias)
-    monkeypatch.setattr(module, "BLOCK_VALUES", 6 * 64)
+    for part in (module, dispersion):
+        monkeypatch.setattr(part, "BLOCK_VALUES", 6 * 64)
     blocks = take(vectors, [600, 1, 399], 3, bias)
     np.testing.assert_allclose(blocks.means, whole.means, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(blocks.dispersion.spread, whole.dispersion.spread, rtol=1e-5)
     np.testing.assert_allclose(blocks.radii, whole.radii, rtol=1e-6)
     check_cluster(blocks, 0, vectors[:600], bias[:600])
     check_cluster(blocks, 2, vectors[601:], bias[601:])
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if len(CASES[name]) > 40])
+@pytest.mark.parametrize("form", ["full", 4])
+def test_bounds_hold_where_no_matrix_of_the_cluster_fits_into_memory(name, form, monkeypatch):
+    items = CASES[name]
+    monkeypatch.setattr(dispersion, "BLOCK_VALUES", 40 * items.shape[1])
+    monkeypatch.setattr(module, "WORKING_BYTES", -items.size + 8 * 4000)
+    moments = take(items, [len(items)], form)
+    assert moments.dispersion.scales.shape == (1, 1 if form == "full" else 4)
+    check_cluster(moments, 0, items)
+
+
+def test_what_is_kept_does_not_depend_on_the_memory(monkeypatch):
+    vectors = normal(700, 300) * np.linspace(0.1, 3, 300, dtype=np.float32)
+    whole = {form: take(vectors, [300, 400], form).dispersion for form in ("full", 3)}
+    monkeypatch.setattr(module, "WORKING_BYTES", -vectors.size + 8 * 4000)
+    for form, expected in whole.items():
+        found = take(vectors, [300, 400], form).dispersion
+        np.testing.assert_allclose(found.scales, expected.scales, rtol=1e-3)
+        assert np.all(found.excess >= 0.999 * expected.excess)
+        if form == "full":
+            # Sums in another order round differently, by one step at most.
+            assert np.abs(found.forms.astype(int) - expected.forms).max() <= 1
 
 
 def test_threads_and_a_memmap_change_nothing(tmp_path):

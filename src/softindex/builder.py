@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from softindex.arguments import check_count, check_flag, check_per_item, check_seed, check_threads, check_vectors
@@ -20,7 +19,7 @@ from softindex.outliers import list_outliers
 from softindex.partition import grow, inverse_order, order_by_cluster, partition, shuffle_clusters
 from softindex.progress import reporting
 from softindex.records import Floats, Ids, Report
-from softindex.vectors import read, rearrange
+from softindex.vectors import WithBias, read, rearrange
 
 __all__ = ["build"]
 
@@ -94,7 +93,7 @@ def build(
     )
     prior = check_per_item(log_bias, n, name="log_bias")
     check_vectors(source.vectors)
-    items = source.vectors if item_bias is None else _append(source.vectors, item_bias)
+    items = source.vectors if item_bias is None else WithBias(source.vectors, item_bias)
     with reporting(progress) as report:
         contents = _build(items, source.ids, prior, plan, report)
     asked = dispersion if isinstance(dispersion, str) else plan.dispersion
@@ -112,18 +111,8 @@ def _check_leaf_items(leaf_items: Any, *, tree: bool, clusters: int | None) -> i
     return check_count(leaf_items, "leaf_items")
 
 
-def _append(vectors: NDArray[Any], bias: Floats) -> Floats:
-    """Vectors (n, d) with the bias as one more column, (n, d + 1) float32."""
-    joined = np.empty((len(vectors), vectors.shape[1] + 1), np.float32)
-    joined[:, :-1] = vectors
-    joined[:, -1] = bias
-    return joined
-
-
-def _build(
-    items: NDArray[Any], ids: Ids | None, log_bias: Floats | None, plan: _Plan, report: Report | None
-) -> Contents:
-    """The stages, in order."""
+def _build(items: Any, ids: Ids | None, log_bias: Floats | None, plan: _Plan, report: Report | None) -> Contents:
+    """The stages, in order.  items: vectors (n, d) or `WithBias`; the stages read rows of it and its shape."""
     every: dict[str, Any] = {"threads": plan.threads, "report": report}
     branches = None
     if plan.tree:

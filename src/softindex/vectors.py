@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,32 @@ from numpy.typing import NDArray
 from softindex.arguments import BLOCK_VALUES, as_array, check_ids, check_matrix
 from softindex.blocks import blocks, rows_per_block
 from softindex.readers import read_file
-from softindex.records import Floats, Report, Source
+from softindex.records import Floats, Integers, Report, Source
 
-__all__ = ["read", "rearrange"]
+__all__ = ["WithBias", "read", "rearrange"]
+
+
+@dataclass(frozen=True, slots=True)
+class WithBias:
+    """Vectors (n, d) with the bias (n,) as one more column, joined where rows are read: a copy would be as large."""
+
+    vectors: NDArray[Any]
+    bias: Floats
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d + 1)"""
+        return len(self.vectors), self.vectors.shape[1] + 1
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def __getitem__(self, rows: slice | Integers) -> Floats:
+        """These rows (m, d + 1) float32, a new array."""
+        part = self.vectors[rows]
+        joined = np.empty((len(part), part.shape[1] + 1), np.float32)
+        joined[:, :-1], joined[:, -1] = part, self.bias[rows]
+        return joined
 
 
 def read(source: Any, *, ids: Any = None, want_queries: bool = False, name: str = "vectors") -> Source:
@@ -37,7 +61,7 @@ def read(source: Any, *, ids: Any = None, want_queries: bool = False, name: str 
     return Source(vectors, check_ids(ids, len(vectors)), queries)
 
 
-def rearrange(vectors: NDArray[Any], positions: NDArray[Any], *, report: Report | None = None) -> Floats:
+def rearrange(vectors: NDArray[Any] | WithBias, positions: NDArray[Any], *, report: Report | None = None) -> Floats:
     """Copy vectors (n, d) to float32 such that row i of the source is row positions[i] of the result.
 
     The source is read once from top to bottom, as a memmap wants it, and written where it belongs.

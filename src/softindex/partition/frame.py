@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softindex.records import Floats
+from softindex.blocks import blocks, rows_per_block
+from softindex.records import Floats, Integers
 
-__all__ = ["Frame", "fit_frame"]
+__all__ = ["Frame", "fit_frame", "fit_frame_to"]
+
+BLOCK_VALUES = 1 << 20
+"""Values copied at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,18 @@ class Frame:
 
 def fit_frame(rows: NDArray[Any]) -> tuple[Frame, Floats]:
     """A frame fitted to the rows (m, d), and the rows in it as a new (m, d) float32 array."""
-    sample = np.array(rows, dtype=np.float32, order="C", subok=False)
+    return _fit(np.array(rows, dtype=np.float32, order="C", subok=False))
+
+
+def fit_frame_to(vectors: NDArray[Any], chosen: Integers) -> tuple[Frame, Floats]:
+    """The same for some rows (m,) of vectors, copied only once: they may be as large as all vectors together."""
+    sample = np.empty((len(chosen), vectors.shape[1]), np.float32)
+    for part in blocks(len(chosen), rows_per_block(BLOCK_VALUES, vectors.shape[1])):
+        sample[part] = vectors[chosen[part]]
+    return _fit(sample)
+
+
+def _fit(sample: Floats) -> tuple[Frame, Floats]:
     peak = max(float(sample.max()), -float(sample.min()))
     scale = np.float32(2.0 ** -np.clip(np.frexp(peak)[1], -126, 126))
     sample *= scale

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from softindex.blas import blas_threads
 from softindex.blocks import blocks
 from softindex.errors import InputError
-from softindex.partition.frame import Frame, fit_frame
+from softindex.partition.frame import Frame, fit_frame, fit_frame_to
 from softindex.partition.nearest import BLOCK_ROWS, assign, block_rows
 from softindex.partition.order import order_by_cluster
 from softindex.partition.relocation import Nearest, Relocation
@@ -113,8 +113,8 @@ def _sample(vectors: NDArray[Any], clusters: int, random: np.random.Generator) -
     n = len(vectors)
     size = min(n, clusters * POINTS_PER_CENTROID)
     # In ascending order, so that a memmap is read from front to back.
-    rows = np.sort(random.choice(n, size, replace=False, shuffle=False)) if size < n else slice(None)
-    return fit_frame(vectors[rows])
+    rows = np.sort(random.choice(n, size, replace=False, shuffle=False)) if size < n else np.arange(n)
+    return fit_frame_to(vectors, rows)
 
 
 def train(

@@ -1,0 +1,58 @@
+"""A build takes at most 2.5 times the memory of the vectors, the caller's own copy included, whatever their shape."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+ALLOWANCE = 96 << 20
+"""Bytes beside that: blocks in work, for two threads."""
+PER_ITEM = 48
+"""Bytes beside that for every item: clusters, positions and ids, which are not small where vectors are short."""
+
+SCRIPT = """
+import json, re, sys
+import numpy as np
+import softindex
+
+def memory(name):
+    # Not getrusage: its peak includes what the process that started this one held at that moment.
+    return int(re.search(name + r":\\s+(\\d+)", open("/proc/self/status").read())[1]) << 10
+
+options = json.loads(sys.argv[1])
+n, d, biased = options.pop("n"), options.pop("d"), options.pop("bias", False)
+rng = np.random.default_rng(0)
+softindex.build(rng.standard_normal((300, 16), dtype=np.float32), threads=2)
+before = memory("VmRSS")
+vectors = np.empty((n, d), np.float32)
+for part in np.array_split(vectors, 64):
+    rng.standard_normal(part.shape, dtype=np.float32, out=part)
+if biased:
+    options["bias"] = rng.standard_normal(n).astype(np.float32)
+softindex.build(vectors, threads=2, **options)
+print(memory("VmHWM") - before)
+"""
+
+SHAPES = {
+    "wide, more than one block": {"n": 900, "d": 10_000, "clusters": 1},
+    "square": {"n": 3000, "d": 3000, "clusters": 1},
+    "few wide rows": {"n": 60, "d": 200_000},
+    "short rows": {"n": 1_000_000, "d": 2, "clusters": 300},
+    "with a bias": {"n": 40_000, "d": 1024, "clusters": 4, "bias": True, "dispersion": "none"},
+    "a tree": {"n": 3000, "d": 1200, "tree": True, "clusters": 4},
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_build_takes_little_more_memory_than_its_result(name):
+    run = subprocess.run(
+        [sys.executable, "-c", SCRIPT, json.dumps(SHAPES[name])],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    n, d = SHAPES[name]["n"], SHAPES[name]["d"]
+    assert int(run.stdout) <= 2.5 * 4 * n * d + PER_ITEM * n + ALLOWANCE
