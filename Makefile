@@ -8,7 +8,7 @@ STUB := src/softindex/kernels/_native.pyi
 # Generates the types of the compiled module into the file $(1).
 write_stub = $(BIN)/python -m nanobind.stubgen -q -m softindex.kernels._native -o $(1) && $(BIN)/ruff format -q $(1)
 
-.PHONY: demo test check stub docs install bench clean
+.PHONY: demo test mutate check stub docs install bench clean
 
 demo: .venv/core
 	$(BIN)/softindex demo
@@ -16,6 +16,11 @@ demo: .venv/core
 # There is a worker for each core: threads of their own would only wait for one another.
 test: .venv/all
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+# Saved files of every kind that lie with valid checksums: about two minutes.
+mutate: .venv/all
+	for kind in index mixture-index adaptive-softmax; do \
+	  OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/store/mutations.py $$kind 3000 || exit 1; done
 
 check: .venv/all
 	$(BIN)/ruff check .

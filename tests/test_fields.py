@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from softindex.errors import CorruptIndexError
-from softindex.fields import ADAPTIVE, INDEX, MIXTURE, Field, Table, flatten, whole_number
+from softindex.fields import ADAPTIVE, INDEX, MIXTURE, VALUES, Field, Table, flatten, whole_number
 from softindex.records import FORMAT_VERSION, Stored
 
 TABLE = Table(
@@ -98,7 +98,7 @@ def test_a_parameter_that_is_no_whole_number_is_refused(value):
 def test_every_array_is_described_once_for_each_group(table):
     described = [(field.name, field.group) for field in table.fields]
     assert len(set(described)) == len(described)
-    assert {field.values for field in table.fields} <= {"", "finite", "nonnegative", "log"}
+    assert {field.values for field in table.fields} <= {"", *VALUES}
 
 
 def test_no_kind_is_saved_in_a_version_that_does_not_load():

@@ -136,10 +136,14 @@ def test_a_whole_directory_that_is_no_whole_index_is_refused(name, tmp_path):
         softindex.load(tmp_path / "wrong")
 
 
-def test_positions_that_lead_outside_are_refused_and_not_followed(tmp_path):
+def test_positions_that_lead_outside_are_refused_and_not_followed(tmp_path, monkeypatch):
     small().save(tmp_path / "index")
     stored = load_stored(tmp_path / "index")
     save_stored(tmp_path / "wrong", changed(stored, id_positions=stored.arrays["id_positions"] + 1000))
+    with pytest.raises(softindex.CorruptIndexError, match="id_positions"):
+        softindex.load(tmp_path / "wrong")
+    # As if the file had changed after it was loaded.
+    monkeypatch.setattr("softindex.contents.check_id_map", lambda ids: None)
     index = softindex.load(tmp_path / "wrong")
     with pytest.raises(softindex.CorruptIndexError):
         index.log_prob(np.ones(6, np.float32), [3], temperature=1.0)
@@ -167,14 +171,28 @@ def test_a_mapped_index_full_of_nan_is_refused_and_not_believed(tmp_path):
         index.top_k(query, 50)
 
 
-def test_damaged_string_ids_are_refused(tmp_path):
+def test_damaged_string_ids_are_refused(tmp_path, monkeypatch):
     softindex.build(np.eye(4, dtype=np.float32), ids=["a", "b", "c", "d"]).save(tmp_path / "index")
     stored = load_stored(tmp_path / "index")
     for name, change in (("id_positions", 10**6), ("id_ends", 10**6), ("id_ends", -5)):
         save_stored(tmp_path / "wrong", changed(stored, **{name: stored.arrays[name] + change}))
-        index = softindex.load(tmp_path / "wrong")
+        with pytest.raises(softindex.CorruptIndexError, match=name):
+            softindex.load(tmp_path / "wrong")
+        # As if the file had changed after it was loaded.
+        with monkeypatch.context() as patched:
+            patched.setattr("softindex.contents.check_id_map", lambda ids: None)
+            index = softindex.load(tmp_path / "wrong")
         with pytest.raises(softindex.CorruptIndexError):
             index.log_prob(np.ones(4, np.float32), ["a"], temperature=1.0)
+
+
+def test_a_save_of_another_kind_is_not_replaced(tmp_path):
+    small().save(tmp_path / "kept")
+    layer = softindex.AdaptiveSoftmax(np.ones((3, 4), np.float32))
+    with pytest.raises(softindex.SaveError, match="holds an index, so an adaptive softmax does not replace it"):
+        layer.save(tmp_path / "kept")
+    assert len(softindex.load(tmp_path / "kept")) == 80
+    small().save(tmp_path / "kept")
 
 
 def test_something_else_that_was_saved_is_not_an_index(tmp_path):
@@ -202,12 +220,106 @@ def test_an_index_whose_parts_contradict_each_other_is_refused(changes, message,
         softindex.load(tmp_path / "wrong")
 
 
+def hand_made():
+    """An index with every array, whose statements about its items can be changed."""
+    rng = np.random.default_rng(0)
+    vectors, bias = rng.standard_normal((400, 6)).astype(np.float32), rng.standard_normal(400)
+    vectors[7] *= 20
+    return softindex.build(vectors, log_bias=bias, bias=bias, codes=True, tree=True, clusters=9, dispersion=2)
+
+
+LIES = {
+    "bias_max": lambda values: values - 1,
+    "log_sizes": lambda values: values + 0.1,
+    "log_bias": lambda values: values[::-1].copy(),
+    "means": lambda values: 0.9 * values,
+    "vectors": lambda values: values[::-1].copy(),
+    "radii": lambda values: 0.9 * values,
+    "norm_min": lambda values: 1.1 * values,
+    "norm_max": lambda values: 0.9 * values,
+    "min_cosine": lambda values: 0.9 * values + 0.1,
+    "reach": lambda values: np.ones_like(values),
+    "scales": lambda values: 100 * values,
+    "spread": lambda values: 100 * values + 100,
+    "code_values": lambda values: values[::-1].copy(),
+    "code_scales": lambda values: 2 * values,
+    "code_errors": lambda values: 0.5 * values,
+    "code_lengths": lambda values: 0.5 * values,
+    "outlier_positions": lambda values: values - 1,
+    "outlier_vectors": lambda values: 2 * values,
+    "outlier_farthest": lambda values: 0.5 * values,
+    "tree_means": lambda values: values[::-1].copy(),
+    "tree_log_sizes": lambda values: values - 0.1,
+    "id_rows": lambda values: values[::-1].copy(),
+    "id_positions": lambda values: values[::-1].copy(),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_what_an_index_states_of_its_items_is_compared_with_them(name, tmp_path, monkeypatch):
+    hand_made().save(tmp_path / "index")
+    stored = load_stored(tmp_path / "index")
+    lie = LIES[name](stored.arrays[name]).astype(stored.arrays[name].dtype)
+    save_stored(tmp_path / "wrong", changed(stored, **{name: lie}))
+    with pytest.raises(softindex.CorruptIndexError):
+        softindex.load(tmp_path / "wrong")
+    # As if the array were large: compared where every byte is read anyway.
+    monkeypatch.setattr("softindex.fields.SMALL_BYTES", 0)
+    with pytest.raises(softindex.CorruptIndexError):
+        softindex.load(tmp_path / "wrong", verify=True)
+
+
+@pytest.mark.parametrize("name", ["bias", "codes", "tree"])
+def test_only_version_1_may_leave_a_parameter_unsaid(name, tmp_path):
+    small().save(tmp_path / "index")
+    stored = load_stored(tmp_path / "index")
+    less = {key: value for key, value in stored.parameters.items() if key != name}
+    save_stored(tmp_path / "wrong", Stored(stored.kind, less, stored.arrays))
+    with pytest.raises(softindex.CorruptIndexError, match=f"parameter {name}"):
+        softindex.load(tmp_path / "wrong")
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_weights_that_are_no_numbers_are_refused_at_load(value, tmp_path):
     weights = np.random.default_rng(0).standard_normal((80, 6)).astype(np.float32)
     softindex.AdaptiveSoftmax(weights).save(tmp_path / "layer")
     stored = load_stored(tmp_path / "layer")
     weights[3, 2] = value
+    save_stored(tmp_path / "wrong", changed(stored, weights=weights))
+    with pytest.raises(softindex.CorruptIndexError, match="weights holds values"):
+        softindex.load(tmp_path / "wrong")
+
+
+LAYER_LIES = {
+    "lengths": lambda values: 0.5 * values,
+    "errors_4": lambda values: 0.5 * values,
+    "errors_8": lambda values: np.zeros_like(values),
+    "scales_4": lambda values: -values,
+    "codes_4": lambda values: values[::-1].copy(),
+    "codes_8": lambda values: values[::-1].copy(),
+    "columns": lambda values: np.zeros_like(values),
+    "calibration": lambda values: values[:, ::-1].copy(),
+    "bias": lambda values: 1e30 * values,
+    "weights": lambda values: 1e16 * values,
+}
+
+
+@pytest.mark.parametrize("name", LAYER_LIES)
+def test_what_a_layer_states_of_its_rows_is_compared_with_them(name, tmp_path):
+    make.make_layer().save(tmp_path / "layer")
+    stored = load_stored(tmp_path / "layer")
+    lie = LAYER_LIES[name](stored.arrays[name]).astype(stored.arrays[name].dtype)
+    save_stored(tmp_path / "wrong", changed(stored, **{name: lie}))
+    with pytest.raises(softindex.CorruptIndexError):
+        softindex.load(tmp_path / "wrong")
+
+
+@pytest.mark.parametrize("bits", [0x7FC0, 0x7F80, 0xFF80])
+def test_bfloat16_weights_that_are_no_numbers_are_refused(bits, tmp_path):
+    softindex.AdaptiveSoftmax(np.full((3, 300), 0x3F80, np.uint16)).save(tmp_path / "layer")
+    stored = load_stored(tmp_path / "layer")
+    weights = stored.arrays["weights"].copy()
+    weights[1, 2] = bits
     save_stored(tmp_path / "wrong", changed(stored, weights=weights))
     with pytest.raises(softindex.CorruptIndexError, match="weights holds values"):
         softindex.load(tmp_path / "wrong")

@@ -6,18 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from softindex.fields import INDEX, damaged, whole_number
+from softindex.fields import INDEX, check_choices, is_small, whole_number
+from softindex.id_checks import check_id_map
 from softindex.ids import IdMap, id_map_from_arrays
 from softindex.kernels import Engine, preferred_target
 from softindex.records import Json, Stored
+from softindex.statements import check_clusters, check_items
 
 __all__ = ["Contents", "from_stored", "make_engine", "to_stored"]
 
 UNSAID = {"bias": False, "codes": False, "tree": False}
 """Parameters that files of version 1 may lack."""
-CHOICES = {
+CHOICES: dict[str, tuple[Any, ...]] = {
     "dispersion": ("none", "full", "rank"),
     "ids": ("rows", "integers", "strings"),
     **dict.fromkeys((*UNSAID, "log_bias"), (True, False)),
@@ -52,14 +55,29 @@ def to_stored(contents: Contents) -> Stored:
 def from_stored(stored: Stored) -> Contents:
     """The contents that were saved; CorruptIndexError where an array is missing or does not fit."""
     # The first files of version 2 do not say whether items have log biases either.
-    parameters = {**UNSAID, "log_bias": "log_bias" in stored.arrays, **stored.parameters}
-    for name, choices in CHOICES.items():
-        if parameters.get(name) not in choices:
-            raise damaged(f"its parameter {name} is {parameters.get(name)!r}")
+    unsaid = {**(UNSAID if stored.version == 1 else {}), "log_bias": "log_bias" in stored.arrays}
+    parameters = {**unsaid, **stored.parameters}
+    check_choices(parameters, CHOICES)
     INDEX.check(stored, _sizes(parameters), _groups(parameters))
     ids = id_map_from_arrays(parameters["ids"], stored.arrays)
     arrays = {name: array for name, array in stored.arrays.items() if not name.startswith("id_")}
+    _check_statements(stored, arrays, ids)
     return Contents(arrays, ids, parameters, stored.version)
+
+
+def _check_statements(stored: Stored, arrays: Mapping[str, NDArray[Any]], ids: IdMap) -> None:
+    """Compare what can be computed again, of arrays whose values are looked at."""
+
+    def seen(*names: str) -> bool:
+        return stored.verified or all(is_small(stored.arrays[name]) for name in names if name in stored.arrays)
+
+    with np.errstate(all="ignore"):
+        if seen(*ids.arrays()):
+            check_id_map(ids)
+        if seen("means", "log_bias", "tree_means"):
+            check_clusters(arrays)
+            if seen("vectors", "code_values"):
+                check_items(arrays)
 
 
 def _sizes(parameters: Json) -> dict[str, int]:

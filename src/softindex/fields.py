@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from softindex.errors import CorruptIndexError
+from softindex.arguments import MAX_LOG_BIAS
+from softindex.errors import CorruptIndexError, show
 from softindex.records import Json, Stored
 
-__all__ = ["ADAPTIVE", "INDEX", "MIXTURE", "Field", "Table", "flatten", "whole_number"]
+__all__ = ["ADAPTIVE", "INDEX", "MIXTURE", "Field", "Table", "check_choices", "flatten", "is_small", "whole_number"]
 
 SMALL_BYTES = 16 << 20
-"""Values of larger arrays are not looked at: loading a mapped file takes milliseconds whatever its size."""
+"""Values of larger arrays with several axes are looked at only where all bytes are verified: mapping is quick."""
+LARGEST = 2**63 - 1
+"""The largest integer that a parameter may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +35,13 @@ class Field:
     since: int = 1
     """Format version that introduced it; older files may lack it."""
     values: str = ""
-    """What code relies on: "finite", "nonnegative" (and finite), "log" (a number or -inf), "" for nothing."""
+    """What code relies on: a key of `VALUES`, or "" for nothing."""
 
-    def problem(self, array: NDArray[Any], sizes: dict[str, int]) -> str | None:
-        """What is wrong with a stored array, in words; None if nothing is.  Binds symbols met for the first time."""
+    def problem(self, array: NDArray[Any], sizes: dict[str, int], *, every: bool = False) -> str | None:
+        """What is wrong with a stored array, in words; None if nothing is.  Binds symbols met for the first time.
+
+        every: look at the values of arrays of any size.
+        """
         if not _has_dtype(array, self.dtype):
             return f"{self.name} is {array.dtype} where {self.dtype.replace('|', ' or ')} is expected"
         symbols = self.axes.split()
@@ -45,7 +51,7 @@ class Field:
             length = array.shape[axis]
             if symbol != "*" and length != sizes.setdefault(symbol, length):
                 return f"axis {axis} of {self.name} has length {length} where {symbol} = {sizes[symbol]} is expected"
-        if self.values and array.nbytes <= SMALL_BYTES and not _has_values(array, self.values):
+        if self.values and (every or is_small(array)) and not VALUES[self.values](array):
             return f"{self.name} holds values that no index has ({self.values} is expected)"
         return None
 
@@ -56,10 +62,28 @@ def _has_dtype(array: NDArray[Any], dtype: str) -> bool:
     return any(array.dtype == np.dtype(name) for name in dtype.split("|"))
 
 
-def _has_values(array: NDArray[Any], values: str) -> bool:
-    if values == "log":
-        return not (np.isnan(array).any() or np.isposinf(array).any())
-    return bool(np.isfinite(array).all() and (values == "finite" or (array >= 0).all()))
+def is_small(array: NDArray[Any]) -> bool:
+    """Whether the values of an array are looked at whenever it is loaded: one number per item is never too many."""
+    return array.ndim < 2 or array.nbytes <= SMALL_BYTES
+
+
+def _is_finite(array: NDArray[Any]) -> bool:
+    if array.dtype == np.uint16:
+        # bfloat16: an exponent of ones is infinity or NaN.
+        return bool(((array & 0x7F80) != 0x7F80).all())
+    return bool(np.isfinite(array).all())
+
+
+VALUES: dict[str, Callable[[NDArray[Any]], bool]] = {
+    "finite": _is_finite,
+    "nonnegative": lambda array: _is_finite(array) and bool((array >= 0).all()),
+    "positive": lambda array: _is_finite(array) and bool((array > 0).all()),
+    "log": lambda array: not (np.isnan(array).any() or np.isposinf(array).any()),
+    "bias": lambda array: bool((np.abs(array) <= MAX_LOG_BIAS).all()),
+    "sorted": lambda array: _is_finite(array) and bool((array >= 0).all() and (np.diff(array) >= 0).all()),
+}
+"""What can be expected of values: numbers; numbers of at least or above 0; numbers or -inf; numbers that a bias may be;
+numbers of at least 0, increasing along the last axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +121,7 @@ class Table:
                 if field.since <= stored.version or (field.group and field.group in present):
                     raise damaged(f"{field.name} is missing")
                 continue
-            problem = field.problem(array, known)
+            problem = field.problem(array, known, every=stored.verified)
             if problem is not None:
                 raise damaged(problem)
         stray = arrays.keys() - {field.name for field in self.fields if field.group in active}
@@ -119,9 +143,17 @@ def damaged(reason: str) -> CorruptIndexError:
 def whole_number(parameters: Json, name: str, least: int = 0) -> int:
     """A parameter that must be an integer; CorruptIndexError where it is not."""
     value = parameters.get(name)
-    if type(value) is not int or value < least:
-        raise damaged(f"its parameter {name} is {value!r} where an integer of at least {least} is expected")
+    if type(value) is not int or not least <= value <= LARGEST:
+        raise damaged(f"its parameter {name} is {show(value)} where an integer of at least {least} is expected")
     return value
+
+
+def check_choices(parameters: Json, choices: Mapping[str, tuple[Any, ...]]) -> None:
+    """CorruptIndexError unless each of these parameters is one of its choices, of the same type."""
+    for name, allowed in choices.items():
+        value = parameters.get(name)
+        if not any(type(value) is type(choice) and value == choice for choice in allowed):
+            raise damaged(f"its parameter {name} is {show(value)}")
 
 
 def flatten(record: Any, prefix: str = "") -> dict[str, NDArray[Any]]:
@@ -163,14 +195,14 @@ INDEX = Table(
         Field("norm_max", "float32", "k", values="nonnegative"),
         Field("min_cosine", "float32", "k", since=2, values="finite"),
         Field("reach", "float32", "k", since=2, values="finite"),
-        Field("log_bias", "float32", "n", "log_bias", values="finite"),
+        Field("log_bias", "float32", "n", "log_bias", values="bias"),
         Field("bias_max", "float32", "k", "log_bias", values="log"),
         Field("forms", "int16", "k t", "full"),
         Field("scales", "float32", "k 1", "full", values="nonnegative"),
         Field("excess", "float32", "k", "full", values="nonnegative"),
         Field("forms", "int8", "k r w", "rank"),
         Field("scales", "float32", "k r", "rank", values="nonnegative"),
-        Field("spread", "float32", "k", "rank", values="finite"),
+        Field("spread", "float32", "k", "rank", values="nonnegative"),
         Field("excess", "float32", "k", "rank", values="nonnegative"),
         Field("code_values", "int8", "n w", "codes"),
         Field("code_scales", "float32", "n", "codes", values="nonnegative"),
@@ -186,7 +218,7 @@ INDEX = Table(
         Field("tree_scales", "float32", "2k-2 1", "tree-full", values="nonnegative"),
         Field("tree_forms", "int8", "2k-2 r w", "tree-rank"),
         Field("tree_scales", "float32", "2k-2 r", "tree-rank", values="nonnegative"),
-        Field("tree_spread", "float32", "2k-2", "tree-rank", values="finite"),
+        Field("tree_spread", "float32", "2k-2", "tree-rank", values="nonnegative"),
         *_IDS,
     ),
 )
@@ -199,7 +231,7 @@ MIXTURE = Table(
         Field("components", "float32", "n p c", since=2, values="finite"),
         Field("averages", "float32", "n c", values="finite"),
         Field("lengths", "float64", "p", values="nonnegative"),
-        Field("gates", "float32", "n pairs", "item gates"),
+        Field("gates", "float32", "n pairs", "item gates", values="finite"),
         Field("gate_sizes", "float64", "pairs", "item gates", values="nonnegative"),
         Field("gate.first", "float32", "h pairs", "gate", values="finite"),
         Field("gate.first_bias", "float32", "h", "gate", values="finite"),
@@ -223,9 +255,9 @@ ADAPTIVE = Table(
     "adaptive-softmax",
     (
         Field("weights", "float32|float16|uint16", "n d", values="finite"),
-        Field("bias", "float32", "n", values="finite"),
-        Field("log_bias", "float32", "n", since=2, values="finite"),
-        Field("columns", "float32", "d", values="nonnegative"),
+        Field("bias", "float32", "n", values="bias"),
+        Field("log_bias", "float32", "n", since=2, values="bias"),
+        Field("columns", "float32", "d", values="positive"),
         Field("lengths", "float32", "n", values="nonnegative"),
         Field("codes_4", "uint8", "n h", "four bits"),
         Field("scales_4", "float32", "n", "four bits", values="nonnegative"),
@@ -233,6 +265,6 @@ ADAPTIVE = Table(
         Field("codes_8", "int8", "n d"),
         Field("scales_8", "float32", "n", values="nonnegative"),
         Field("errors_8", "float32", "n", values="nonnegative"),
-        Field("calibration", "float64", "l m", "calibration", values="nonnegative"),
+        Field("calibration", "float64", "l m", "calibration", values="sorted"),
     ),
 )

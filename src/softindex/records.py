@@ -267,3 +267,5 @@ class Stored:
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     version: int = FORMAT_VERSION
     """Format version.  An index loaded from an older file is saved in that version again."""
+    verified: bool = False
+    """Whether every byte was compared with its checksum: then values of arrays of any size are checked too."""

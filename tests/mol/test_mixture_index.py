@@ -315,10 +315,39 @@ def test_a_damaged_index_is_refused(tmp_path):
         load(tmp_path / "cut")
 
 
+LIES = {
+    "averages": {"averages": lambda values: values[::-1].copy()},
+    "lengths": {"lengths": lambda values: 0.5 * values},
+    "gate_sizes": {"gate_sizes": lambda values: 0.5 * values},
+    "long components": {"components": lambda values: 2 * values},
+    "huge gates": {"gates": lambda values: 1e8 * values},
+    "id_positions": {"id_positions": lambda values: values[::-1].copy()},
+    "temperature": {"parameter temperature": "warm"},
+    "tiny temperature": {"parameter temperature": 1e-300},
+    "next_row": {"parameter next_row": 3},
+    "no flag": {"parameter normalised": 1},
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_what_an_index_states_of_its_items_is_compared_with_them(name, tmp_path):
+    build(similarity("mixture", 20), np.arange(20)).save(tmp_path / "kept")
+    facts, arrays = _stored(tmp_path / "kept")
+    for what, change in LIES[name].items():
+        if what.startswith("parameter"):
+            facts = {**facts, what.removeprefix("parameter "): change}
+        else:
+            arrays[what] = change(arrays[what]).astype(arrays[what].dtype)
+    save_stored(tmp_path / "lies", Stored(KIND, facts, arrays))
+    with pytest.raises(CorruptIndexError):
+        load(tmp_path / "lies")
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_damage_that_loading_does_not_see_is_an_error_and_not_an_answer(tmp_path, method, monkeypatch):
-    # As if the arrays were too large for their values to be checked at load.
+    # As if the arrays were too large for their values to be checked at load, and the ids had changed since.
     monkeypatch.setattr("softindex.fields.SMALL_BYTES", 0)
+    monkeypatch.setattr("softindex.mol.storage.check_id_map", lambda ids: None)
     model = similarity("mixture", 20)
     build(model, np.arange(20)).save(tmp_path / "kept")
     facts, arrays = _stored(tmp_path / "kept")

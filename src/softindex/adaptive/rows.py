@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from softindex.arguments import check_matrix_shape, check_vectors
 from softindex.blas import blas_threads
-from softindex.errors import InputError
+from softindex.errors import CorruptIndexError, InputError
 from softindex.kernels import double_dots, widen
 from softindex.readers import read_file
 from softindex.records import Doubles, Floats, Integers
@@ -86,9 +86,9 @@ class Rows:
         widen(np.ascontiguousarray(part).view(np.uint16), self.brain, wide)
         return wide
 
-    def blocks(self) -> Iterator[tuple[int, Floats]]:
-        """The rows as float32 in blocks, each with the number of its first row."""
-        step = max(1, BLOCK_VALUES // self.d)
+    def blocks(self, values: int = BLOCK_VALUES) -> Iterator[tuple[int, Floats]]:
+        """The rows as float32 in blocks of about this many values, each with the number of its first row."""
+        step = max(1, values // self.d)
         for begin in range(0, self.n, step):
             yield begin, self.widen(self.array[begin : begin + step])
 
@@ -112,20 +112,22 @@ class Rows:
             # Each product is computed by one thread: the number of threads does not change any.
             with ThreadPoolExecutor(max_workers=min(threads, len(starts))) as pool:
                 list(pool.map(fill, starts))
-        return result
+        return _numbers(result)
 
     def scan(self, query: NDArray[Any], threads: int) -> Doubles:
         """Dot products (n,) of all rows with the query (d,), in float32, at the speed of BLAS."""
         narrow = np.asarray(query, np.float32)
         with blas_threads(threads):
             if self.is_plain:
-                return (self.array @ narrow).astype(np.float64)
+                with np.errstate(all="ignore"):
+                    return _numbers((self.array @ narrow).astype(np.float64))
             step = max(1, SCANNED_VALUES // self.d)
             result, buffer = np.empty(self.n), np.empty((step, self.d), np.float32)
             for begin in range(0, self.n, step):
                 part = self.array[begin : begin + step]
-                result[begin : begin + step] = self._widen_into(part, buffer[: len(part)]) @ narrow
-            return result
+                with np.errstate(all="ignore"):
+                    result[begin : begin + step] = self._widen_into(part, buffer[: len(part)]) @ narrow
+            return _numbers(result)
 
     @property
     def is_plain(self) -> bool:
@@ -135,3 +137,10 @@ class Rows:
     def scan_error(self) -> float:
         """Largest error of a product of `scan`, relative to the sum of |row_j query_j|, added in any order."""
         return (self.d + 4) * 2.0**-24
+
+
+def _numbers(products: Doubles) -> Doubles:
+    """The products, which are numbers unless a mapped file is damaged: no search for the best of NaN would end."""
+    if not np.isfinite(products).all():
+        raise CorruptIndexError("weights are not numbers: the layer is damaged; restore a copy or build it again.")
+    return products

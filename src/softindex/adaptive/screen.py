@@ -51,6 +51,14 @@ class Level:
         """Bytes that one pass over the codes reads."""
         return int(self.codes.nbytes)
 
+    def integers(self, rows: slice, d: int) -> NDArray[Any]:
+        """The codes (m, d) of these rows as integers."""
+        if self.bits == 8:
+            return self.codes[rows]
+        packed = self.codes[rows].reshape(-1, self.codes.shape[1] * 2 // CHUNK, 1, CHUNK // 2)
+        halves = np.concatenate([packed & 15, packed >> 4], axis=2).astype(np.int8) - 8
+        return np.asarray(halves.reshape(len(packed), -1)[:, :d])
+
     def score(
         self, queries: Sequence[PreparedQuery], threads: int, radii: Sequence[Doubles] | None = None
     ) -> list[Scores]:

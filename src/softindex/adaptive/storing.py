@@ -8,10 +8,17 @@ from softindex.adaptive.conformal import Calibration
 from softindex.adaptive.layer import Layer
 from softindex.adaptive.rows import Rows
 from softindex.adaptive.screen import Screen, screen_shape
-from softindex.fields import ADAPTIVE, damaged, whole_number
-from softindex.records import Stored
+from softindex.fields import ADAPTIVE, damaged, is_small, whole_number
+from softindex.records import Doubles, Stored
 
 __all__ = ["from_arrays", "to_arrays"]
+
+CHECKED_VALUES = 1 << 18
+"""Values compared at a time."""
+SLACK = 1e-9
+"""Relative difference allowed: bounds are rounded up, but sums in another order round differently."""
+LONGEST = 1.001e15
+"""Rows that are longer are refused."""
 
 
 def to_arrays(layer: Layer, calibration: Calibration | None) -> Stored:
@@ -37,5 +44,28 @@ def from_arrays(stored: Stored) -> tuple[Layer, Calibration | None]:
         calibration = Calibration(np.asarray(arrays["calibration"]))
     # Files of format version 1 have no log_bias.
     log_bias = arrays.get("log_bias", np.zeros(n, np.float32))
+    rows, screen = Rows(arrays["weights"]), Screen.from_arrays(arrays)
+    if stored.verified or is_small(rows.array):
+        with np.errstate(all="ignore"):
+            _check_rows(rows, screen)
     seed = whole_number(stored.parameters, "seed")
-    return Layer(Rows(arrays["weights"]), arrays["bias"], log_bias, Screen.from_arrays(arrays), seed), calibration
+    return Layer(rows, arrays["bias"], log_bias, screen, seed), calibration
+
+
+def _check_rows(rows: Rows, screen: Screen) -> None:
+    """Compare the lengths and the coded copies with the rows that they are of."""
+    for begin, block in rows.blocks(CHECKED_VALUES):
+        here = slice(begin, begin + len(block))
+        if not (_norms(block.astype(np.float64)) <= LONGEST).all():
+            raise damaged("weights are longer than any that are accepted")
+        wide = block.astype(np.float64) / screen.columns
+        if not (_norms(wide) <= screen.lengths[here] * (1 + SLACK)).all():
+            raise damaged("lengths are not those of the weights")
+        for level in screen.levels:
+            decoded = level.integers(here, rows.d) * level.scales[here, None].astype(np.float64)
+            if not (_norms(wide - decoded) <= level.errors[here] * (1 + SLACK)).all():
+                raise damaged(f"codes_{level.bits} are not those of the weights")
+
+
+def _norms(rows: Doubles) -> Doubles:
+    return np.asarray(np.sqrt(np.einsum("nd,nd->n", rows, rows)))

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from softindex.errors import CorruptIndexError
-from softindex.fields import MIXTURE, flatten, whole_number
-from softindex.ids import id_map_from_arrays
+from softindex.errors import InputError
+from softindex.fields import MIXTURE, check_choices, damaged, flatten, is_small, whole_number
+from softindex.id_checks import check_id_map
+from softindex.ids import IdMap, IntegerIds, RowIds, StringIds, id_map_from_arrays
+from softindex.mol.components import check_item_side
 from softindex.mol.items import EncodedItems
 from softindex.mol.snapshot import NAMED, Snapshot
-from softindex.mol.spec import Gate, QueryWeights, SimilaritySpec, check_spec
+from softindex.mol.spec import Gate, ItemSide, QueryWeights, SimilaritySpec, check_spec
 from softindex.records import Json, Stored
 
 __all__ = ["KIND", "from_stored", "to_stored"]
 
 KIND = MIXTURE.kind
+ROUNDED = 1e-5
+"""Relative difference allowed: sums in another order round differently."""
 
 
 def to_stored(snapshot: Snapshot) -> Stored:
@@ -42,11 +47,18 @@ def to_stored(snapshot: Snapshot) -> Stored:
     return Stored(KIND, parameters, arrays, MIXTURE.version_of(arrays))
 
 
+CHOICES = {
+    "ids": ("rows", "integers", "strings"),
+    **dict.fromkeys(("normalised", "item_gates", "gate", "query"), (True, False)),
+}
+
+
 def from_stored(stored: Stored) -> Snapshot:
     """The snapshot that was saved; CorruptIndexError if a parameter or array is missing or does not fit."""
     parameters, arrays = stored.parameters, stored.arrays
+    check_choices(parameters, CHOICES)
+    MIXTURE.check(stored, _sizes(parameters), _groups(parameters, arrays))
     try:
-        MIXTURE.check(stored, _sizes(parameters), _groups(parameters, arrays))
         spec = _spec(parameters, arrays)
         items = EncodedItems(
             arrays["components"],
@@ -55,12 +67,36 @@ def from_stored(stored: Stored) -> Snapshot:
             arrays["lengths"],
             arrays.get("gate_sizes"),
         )
-        ids = id_map_from_arrays(parameters["ids"], arrays)
-        return Snapshot.of(spec, items, ids, whole_number(parameters, "next_row", NAMED))
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptIndexError(
-            f"this learned-similarity index is damaged ({error}); restore a copy or build it again."
-        ) from error
+        if stored.verified or all(is_small(arrays[name]) for name in ("components", "gates") if name in arrays):
+            _check_items(spec, items)
+    except InputError as error:
+        # What a build would not accept from a caller.
+        raise damaged(str(error).rstrip(".")) from error
+    ids = id_map_from_arrays(parameters["ids"], arrays)
+    if stored.verified or all(map(is_small, ids.arrays().values())):
+        check_id_map(ids)
+    return Snapshot.of(spec, items, ids, _next_row(parameters, ids))
+
+
+def _check_items(spec: SimilaritySpec, items: EncodedItems) -> None:
+    """Compare the sizes that bound scores with the components and gates that they are of."""
+    check_item_side(spec, ItemSide(items.components, items.gates))
+    again = EncodedItems.measure(items.components, items.gates)
+    if np.abs(again.averages - items.averages).max() > ROUNDED * max(float(again.lengths.max()), 1e-30):
+        raise damaged("averages are not those of the components")
+    if (again.lengths > items.lengths * (1 + 1e-9)).any() or (items.lengths > again.lengths * (1 + ROUNDED)).any():
+        raise damaged("lengths are not those of the components")
+    if again.gate_sizes is not None and not np.array_equal(again.gate_sizes, np.asarray(items.gate_sizes)):
+        raise damaged("gate_sizes are not those of the gates")
+
+
+def _next_row(parameters: Json, ids: IdMap) -> int:
+    """The id of the next item: -1 where the caller chose the ids, else above all of them."""
+    row, n = whole_number(parameters, "next_row", NAMED), parameters["n"]
+    largest = int(ids.keys[-1]) if isinstance(ids, IntegerIds) else n - 1
+    if (row == NAMED) == isinstance(ids, RowIds) or (row != NAMED and (isinstance(ids, StringIds) or row <= largest)):
+        raise damaged(f"its parameter next_row is {row}, which does not go with its ids")
+    return row
 
 
 def _sizes(parameters: Json) -> dict[str, int]:
@@ -92,10 +128,10 @@ def _spec(parameters: Json, arrays: Mapping[str, NDArray[Any]]) -> SimilaritySpe
             parameters["query_components"],
             parameters["item_components"],
             parameters["component_dim"],
-            float(parameters["temperature"]),
-            bool(parameters["normalised"]),
+            parameters.get("temperature"),  # type: ignore[arg-type]
+            parameters["normalised"],
             Gate(**weights("gate.")) if parameters["gate"] else None,
             QueryWeights(**weights("query.")) if parameters["query"] else None,
-            bool(parameters["item_gates"]),
+            parameters["item_gates"],
         )
     )

@@ -24,9 +24,9 @@ Progress = Callable[[int, int], None]
 def save(path: PathLike, stored: Stored, *, progress: Progress | None = None) -> None:
     """Write `stored` to the directory `path` atomically, replacing an earlier save.
 
-    If the process is killed at any step, `path` loads as the old save or the new one.  A file, or a directory that
-    softindex did not save, is never replaced; an empty directory is.  Arrays are written in pieces of 8 MiB whatever
-    their layout: they may exceed memory, and may be mapped from `path` itself.
+    If the process is killed at any step, `path` loads as the old save or the new one.  A file, a directory that
+    softindex did not save, or a save of another kind, is never replaced; an empty directory is.  Arrays are written in
+    pieces of 8 MiB whatever their layout: they may exceed memory, and may be mapped from `path` itself.
 
     Raises:
         InputError: When something cannot be stored.
@@ -35,7 +35,7 @@ def save(path: PathLike, stored: Stored, *, progress: Progress | None = None) ->
     target = _resolve(path)
     manifest = draft(stored)
     try:
-        check_target(target)
+        check_target(target, stored.kind)
         remove_leftovers(target)
         try:
             with temporary_beside(target) as (temporary, directory):
@@ -74,7 +74,7 @@ def load(path: PathLike, *, mmap: bool = True, verify: bool = False, kind: str |
             buffer = fetch(descriptor, blob, place)
             elements = np.frombuffer(buffer, DTYPES[blob.dtype], count=math.prod(blob.shape))
             arrays[blob.name] = elements.reshape(blob.shape)
-    return Stored(manifest.kind, manifest.parameters, arrays, manifest.version)
+    return Stored(manifest.kind, manifest.parameters, arrays, manifest.version, verified=verify or not mmap)
 
 
 def verify(path: PathLike, *, progress: Progress | None = None) -> Verification:

@@ -143,7 +143,8 @@ KINDS = {
 """What a saved directory holds, in words, by kind."""
 
 
-def _described(kind: str) -> str:
+def described(kind: str) -> str:
+    """What a saved directory of this kind holds, in words."""
     return KINDS.get(kind, f"a save of kind {kind!r}")
 
 
@@ -151,7 +152,7 @@ def _open_all(directory: int, place: str, kind: str | None) -> tuple[Manifest, l
     manifest = manifest_of(directory, place)
     if kind is not None and manifest.kind != kind:
         raise NotAnIndexError(
-            f"{place} holds {_described(manifest.kind)}, not {_described(kind)}; open it with softindex.load."
+            f"{place} holds {described(manifest.kind)}, not {described(kind)}; open it with softindex.load."
         )
     descriptors: list[int] = []
     try:

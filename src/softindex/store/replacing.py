@@ -20,8 +20,20 @@ from dataclasses import replace
 from softindex.errors import NotAnIndexError, SaveError, StorageError
 from softindex.records import Stored
 from softindex.store.format import BLOB_SUFFIX, MANIFEST_NAME, Manifest, blob_chunks, encode, is_ours
-from softindex.store.reading import ATTEMPTS, CHUNK, OPEN_DIRECTORY, is_at, manifest_data, siblings, steadily, uncounted
+from softindex.store.reading import (
+    ATTEMPTS,
+    CHUNK,
+    OPEN_DIRECTORY,
+    described,
+    is_at,
+    manifest_data,
+    siblings,
+    steadily,
+    uncounted,
+)
 
+# The kind in the raw text of a manifest, which may be damaged or of a newer version.
+_KIND = re.compile(rb'^  "kind": "([!-~]+)"', re.MULTILINE)
 _CREATE_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -31,15 +43,15 @@ def _sibling(target: str, state: str) -> str:
     return os.path.join(parent, f".{name}.{state}-{time.time_ns():016x}{secrets.token_hex(8)}")
 
 
-def check_target(target: str) -> None:
-    """Refuse to replace what softindex did not save."""
+def check_target(target: str, kind: str) -> None:
+    """Refuse to replace what softindex did not save, and what it saved of another kind."""
     parent = os.path.dirname(target)
     try:
         os.stat(os.path.join(parent, ""))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise SaveError(f"{target} cannot be saved because {parent} is not a directory; create it first.") from error
     try:
-        steadily(target, lambda directory: _refuse_strangers(directory, target))
+        steadily(target, lambda directory: _refuse_strangers(directory, target, kind))
     except SaveError:
         raise
     except StorageError as error:
@@ -50,13 +62,19 @@ def check_target(target: str) -> None:
             ) from error
 
 
-def _refuse_strangers(directory: int, target: str) -> None:
+def _refuse_strangers(directory: int, target: str, kind: str) -> None:
     entries = os.listdir(directory)
     if not entries:
         return
     data = manifest_data(directory, target)
     if not is_ours(data):
         raise NotAnIndexError(f"softindex did not write the manifest.json in {target}.")
+    found = _KIND.search(data)
+    if found is not None and found[1].decode() != kind:
+        raise SaveError(
+            f"{target} holds {described(found[1].decode())}, so {described(kind)} does not replace it; "
+            "choose another path or remove it."
+        )
     # Names are read from the raw text, so that a damaged save, or one of a newer version, can be replaced too.
     named = {name.decode() + BLOB_SUFFIX for name in re.findall(rb'"name": "([!-~]+)"', data)}
     strangers = set(entries) - named - {MANIFEST_NAME}
