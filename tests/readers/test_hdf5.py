@@ -67,6 +67,37 @@ class TestHdf5:
         for name in ("group/b", "/group/b"):
             np.testing.assert_array_equal(read(f"{path}::{name}").vectors, VECTORS * 2)
 
+    def test_data_in_other_files_is_not_read(self, tmp_path):
+        (tmp_path / "secret").write_bytes(VECTORS.tobytes())
+        with self.h5py.File(tmp_path / "v.hdf5", "w") as file:
+            outside = [(str(tmp_path / "secret"), 0, VECTORS.nbytes)]
+            file.create_dataset("vectors", VECTORS.shape, np.float32, external=outside)
+        with pytest.raises(InputError, match="stored in other files"):
+            read(tmp_path / "v.hdf5")
+        self.write(tmp_path / "other.hdf5", vectors=VECTORS)
+        layout = self.h5py.VirtualLayout(VECTORS.shape, np.float32)
+        layout[:] = self.h5py.VirtualSource(str(tmp_path / "other.hdf5"), "vectors", VECTORS.shape)
+        with self.h5py.File(tmp_path / "w.hdf5", "w") as file:
+            file.create_virtual_dataset("vectors", layout)
+            file.create_dataset("own", data=VECTORS)
+            file.create_virtual_dataset("ids", self.h5py.VirtualLayout((6,), np.int64))
+        for name in ("vectors", "own"):
+            with pytest.raises(InputError, match="stored in other files"):
+                read(f"{tmp_path / 'w.hdf5'}::{name}")
+
+    @pytest.mark.parametrize("options", [{}, {"chunks": (1024, 64)}, {"chunks": (1024, 64), "compression": "gzip"}])
+    def test_rows_that_were_never_written_are_refused_before_allocating(self, options, tmp_path):
+        with self.h5py.File(tmp_path / "v.hdf5", "w") as file:
+            made = file.create_dataset("vectors", (10**9, 64), np.float32, **options)
+            if options:
+                made[0] = 1.0
+        with pytest.raises(InputError, match="bytes of them were written"):
+            read(tmp_path / "v.hdf5")
+
+    def test_a_compressed_dataset_is_read(self, tmp_path):
+        path = self.write(tmp_path / "v.hdf5", {"compression": "gzip"}, vectors=np.zeros((5000, 64), np.float32))
+        assert read(path).vectors.shape == (5000, 64)
+
     def test_bad_datasets_are_refused(self, tmp_path):
         for data, sentence in [
             (np.zeros((2, 2), int), "int64; expected floats"),

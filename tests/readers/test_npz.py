@@ -1,5 +1,6 @@
 """.npz files."""
 
+import io
 import zipfile
 
 import numpy as np
@@ -71,6 +72,26 @@ class TestNpz:
         with zipfile.ZipFile(tmp_path / "v.npz", "w") as archive:
             archive.writestr("vectors.npy", member)
         with pytest.raises(InputError, match="cut off"):
+            read(tmp_path / "v.npz")
+
+    def test_an_archive_that_states_more_than_it_can_hold_is_refused_before_allocating(self, tmp_path):
+        claimed = (2 * 10**8, 4)
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": claimed})
+        with zipfile.ZipFile(tmp_path / "w.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("vectors.npy", header.getvalue() + np.random.default_rng(0).bytes(100_000))
+        content = bytearray((tmp_path / "w.npz").read_bytes())
+        place = content.rindex(b"PK\x01\x02") + 24
+        content[place : place + 4] = (4 * 4 * claimed[0] + 128).to_bytes(4, "little")
+        (tmp_path / "w.npz").write_bytes(content)
+        with pytest.raises(InputError, match="more than the file can hold"):
+            read(tmp_path / "w.npz")
+
+    def test_an_archive_that_numpy_does_not_write_is_refused(self, tmp_path):
+        np.save(tmp_path / "vectors.npy", VECTORS)
+        with zipfile.ZipFile(tmp_path / "v.npz", "w", zipfile.ZIP_LZMA) as archive:
+            archive.write(tmp_path / "vectors.npy", "vectors.npy")
+        with pytest.raises(InputError, match="NumPy does not write"):
             read(tmp_path / "v.npz")
 
     def test_damage_anywhere_is_refused_or_harmless(self, tmp_path, put):

@@ -1,6 +1,7 @@
 """Word vectors as text."""
 
 import gzip
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from vector_files import VECTORS, WORDS, text_bytes
 
 from softindex.errors import InputError, SoftindexError
 from softindex.readers.tables import Request
-from softindex.readers.text import read_text
+from softindex.readers.text import LONGEST_LINE, read_text
 from softindex.vectors import read
 
 
@@ -53,12 +54,29 @@ class TestText:
             (b"1 999999999999\na 1 2\n", "line 2 of .* has 2 values"),
             (b"999999999999 2\na 1 2\n", "holds 1"),
             (b"0 2\n", "at least one row"),
+            (b"a 1 2\nb 0.5 1 2\n", "line 2 of .* has more than 2 values"),
+            (b"2 2\na 1 2\nthe b -3 1 2\n", "line 3 of .* has more than 2 values"),
             (b"a 1 2\nb 1 2\na 3 4\n", "id 'a' is given more than once"),
         ],
     )
     def test_malformed_text_is_refused_with_its_line(self, content, sentence, put):
         with pytest.raises(InputError, match=sentence):
             read(put("v.txt", content))
+
+    def test_words_with_spaces_that_end_in_no_number_are_words(self, put):
+        found = read(put("v.txt", b"a 1 2\n. . 3 4\nto infinity 5 6\nroute 66a 7 8\n"))
+        assert found.ids.tolist() == ["a", ". .", "to infinity", "route 66a"]
+
+    @pytest.mark.parametrize("head", [b"", b"a 1 2\n"])
+    def test_a_line_that_does_not_end_is_not_read_into_memory(self, head, put):
+        path = put("v.txt.gz", gzip.compress(head + bytes(3 * LONGEST_LINE), 1))
+        tracemalloc.start()
+        try:
+            with pytest.raises(InputError, match=r"line . of .* is longer than"):
+                read(path)
+            assert tracemalloc.get_traced_memory()[1] < 2.5 * LONGEST_LINE
+        finally:
+            tracemalloc.stop()
 
     def test_a_truncated_gzip_is_refused(self, put):
         packed = gzip.compress(text_bytes(WORDS, VECTORS))

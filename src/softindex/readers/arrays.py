@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import zipfile
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from softindex.arguments import check_matrix_shape
 from softindex.errors import InputError
-from softindex.readers.tables import Entry, Loaded, Request, choose
+from softindex.readers.tables import EXPANSION, Entry, Loaded, Request, choose
 
 
 class Header(NamedTuple):
@@ -62,6 +63,18 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, header: Header
         raise InputError(
             f"{info.filename} in {archive.filename} is a pickled object array, which could run code when "
             "loaded; save it with a plain dtype such as int64 or 'U'."
+        )
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise InputError(
+            f"{info.filename} in {archive.filename} is compressed in a way that NumPy does not write; save it with "
+            "numpy.savez or numpy.savez_compressed."
+        )
+    # The directory of the archive may state any size; a compressed byte becomes at most so many.
+    held = min(info.compress_size, os.path.getsize(str(archive.filename))) * EXPANSION
+    if info.file_size > held:
+        raise InputError(
+            f"{info.filename} in {archive.filename} states {info.file_size} bytes, more than the file can hold; "
+            "write the file again."
         )
     # Checked first, because NumPy allocates what the header claims before it reads any data.
     if math.prod(header.shape) * header.dtype.itemsize > info.file_size:

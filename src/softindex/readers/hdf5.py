@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from softindex.blocks import blocks, rows_per_block
 from softindex.errors import InputError
 from softindex.readers.tables import (
     BLOCK_VALUES,
+    EXPANSION,
     Entry,
     Loaded,
     Request,
@@ -40,10 +43,11 @@ def read_hdf5(request: Request) -> Loaded:
         wanted = None if request.name is None else request.name.strip("/")
         name = choose(request.path, entries, wanted)
         what = f"the vectors {name!r} in {request.path}"
-        vectors = _read_blocks(datasets[name], what)
+        vectors = _read_blocks(datasets[name], what, request.path)
         ids = None
         if request.want_ids and name != "ids" and "ids" in datasets:
             stored = datasets["ids"]
+            _check_stored(stored, f"the ids in {request.path}", request.path)
             # h5py returns strings as bytes unless asstr decodes them.
             ids = stored[()] if h5py.check_string_dtype(stored.dtype) is None else stored.asstr()[()]
         queries = _read_queries(request, datasets, name) if request.want_queries else None
@@ -55,14 +59,29 @@ def _read_queries(request: Request, datasets: dict[str, Any], name: str) -> np.n
     test = datasets.get("test")
     if name != "train" or test is None or test.dtype.kind != "f" or (test.shape or ())[1:] != datasets[name].shape[1:]:
         return None
-    return _read_blocks(test, f"the queries 'test' in {request.path}")
+    return _read_blocks(test, f"the queries 'test' in {request.path}", request.path)
 
 
-def _read_blocks(dataset: Any, what: str) -> np.ndarray[Any, Any]:
+def _check_stored(dataset: Any, what: str, path: str) -> None:
+    """Refuse a dataset that is not in this file, or larger than the file can hold: rows never written read as zeros."""
+    if dataset.external or dataset.is_virtual:
+        raise InputError(f"{what} are stored in other files, which are not read; copy them into one dataset.")
+    size = math.prod(dataset.shape or ()) * dataset.dtype.itemsize
+    # A damaged file may list one chunk many times: it holds no more than its own bytes.
+    held = min(dataset.id.get_storage_size(), os.path.getsize(path))
+    filtered = dataset.id.get_create_plist().get_nfilters() > 0
+    if size > held * (EXPANSION if filtered else 1):
+        raise InputError(
+            f"{what} have shape {dataset.shape} but only {held} bytes of them were written; write the file again."
+        )
+
+
+def _read_blocks(dataset: Any, what: str, path: str) -> np.ndarray[Any, Any]:
     if dataset.dtype.kind != "f":
         raise InputError(f"{what} are {dataset.dtype}; expected floats: store them as float32 or float16.")
     # A dataset without a dataspace has no shape at all.
     check_matrix_shape(dataset.shape or (), what)
+    _check_stored(dataset, what, path)
     rows, dimensions = dataset.shape
     block_rows = rows_per_block(BLOCK_VALUES, dimensions)
     if dataset.chunks is not None:

@@ -16,6 +16,9 @@ BLOCK_VALUES = 1 << 20
 PREFERRED_NAMES = ("vectors", "embeddings", "weight", "train")
 """Names that identify the array of items; ann-benchmarks files call it "train"."""
 
+EXPANSION = 1032
+"""Bytes that one byte of a deflated file can become; a file that states more than this holds no such data."""
+
 LISTED_NAMES = 20
 """An error lists at most this many arrays: a model checkpoint may hold thousands."""
 

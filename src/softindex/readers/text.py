@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterable
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, count
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -14,6 +14,8 @@ from softindex.blocks import rows_per_block
 from softindex.errors import InputError
 from softindex.readers.tables import BLOCK_VALUES, Loaded, Request
 
+LONGEST_LINE = 1 << 26
+"""Bytes: room for millions of numbers."""
 LINE_END = b" \r\n"
 """Only these end a line: words may contain other blanks, such as the no-break space."""
 
@@ -23,9 +25,10 @@ def read_text(request: Request) -> Loaded:
     path = request.path
     opener: Callable[[str], Any] = gzip.open if path.lower().endswith(".gz") else _open
     with opener(path) as file:
-        first = file.readline()
+        read = _lines(path, file)
+        first = next(read, b"")
         header = _header(first)
-        lines = enumerate(file, 2) if header else enumerate(chain([first], file), 1)
+        lines = enumerate(read, 2) if header else enumerate(chain([first], read), 1)
         dimensions = header[1] if header else first.rstrip(LINE_END).count(b" ")
         if dimensions < 1:
             raise InputError(f"line 1 of {path} holds no vector; expected a word and its values, or 'n d'.")
@@ -42,12 +45,34 @@ def read_text(request: Request) -> Loaded:
     return Loaded(vectors, words)
 
 
+def _lines(path: str, file: Any) -> Iterator[bytes]:
+    """The lines, none of them longer than LONGEST_LINE: a small .gz file may hold one of many gigabytes."""
+    for number in count(1):
+        line = file.readline(LONGEST_LINE + 1)
+        if not line:
+            return
+        if len(line) > LONGEST_LINE:
+            raise InputError(
+                f"line {number} of {path} is longer than {LONGEST_LINE} bytes; expected a line per vector."
+            )
+        yield line
+
+
 def _is_fraction(word: str) -> bool:
     try:
         float(word)
     except ValueError:
         return False
     return not word.lstrip("+-").isdigit()
+
+
+def _is_number(field: str) -> bool:
+    """Whether a field is a value rather than the end of a word; "nan" and "infinity" are words too."""
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return any(character.isdigit() for character in field)
 
 
 def _open(path: str) -> BinaryIO:
@@ -90,8 +115,14 @@ def _parse_line(path: str, number: int, line: bytes, dimensions: int) -> tuple[s
             "separated by single spaces."
         )
     try:
-        return word.decode("utf-8"), list(map(float, fields))
+        text, values = word.decode("utf-8"), list(map(float, fields))
     except UnicodeDecodeError as error:
         raise InputError(f"line {number} of {path} is not UTF-8; convert the file to UTF-8.") from error
     except ValueError as error:
         raise InputError(f"line {number} of {path} is malformed: {error}; expected decimal numbers.") from error
+    if " " in text and _is_number(text.rpartition(" ")[2]):
+        raise InputError(
+            f"line {number} of {path} has more than {dimensions} values; expected a word and {dimensions} values. If "
+            "its word ends in a number, join the two by another character than a space."
+        )
+    return text, values
