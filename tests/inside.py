@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 from softindex.contents import Contents
 from softindex.fields import flatten
+from softindex.recall import UNMEASURED
 from softindex.records import Codes, Dispersion, Moments, Outliers, Tree
 
 
@@ -33,11 +34,13 @@ def look_inside(index):
     )
 
 
-def put_together(vectors, offsets, ids, log_bias, moments, codes=None):
+def put_together(vectors, offsets, ids, log_bias, moments, codes=None, sketch=None):
     """Contents with a partition of the test's own choice."""
     arrays = {"vectors": vectors, "offsets": offsets, **flatten(moments)}
     arrays |= {} if log_bias is None else {"log_bias": log_bias}
     arrays |= {} if codes is None else flatten(codes, "code_")
+    arrays |= {} if sketch is None else {**flatten(sketch, "sketch_"), "sketch_recall": UNMEASURED}
     parameters = {"dim": vectors.shape[1], "bias": False, "codes": codes is not None, "tree": False}
+    parameters |= {"sketch": sketch is not None, "log_bias": log_bias is not None}
     parameters |= {"dispersion": moments.dispersion.kind, "rank": moments.dispersion.rank, "ids": ids.kind}
     return Contents(arrays, ids, {**parameters, "items": len(vectors), "clusters": len(offsets) - 1})

@@ -8,13 +8,14 @@ from softindex.ids import id_map
 from softindex.index import Index
 from softindex.kernels import Request
 from softindex.moments import measure
+from softindex.sketch import draw_sketch
 
 
 def normal(n, d, seed=0):
     return np.random.default_rng(seed).standard_normal((n, d))
 
 
-def made(vectors, sizes, bias=None, dispersion="none", codes=False):
+def made(vectors, sizes, bias=None, dispersion="none", codes=False, sketch=False):
     """An index whose clusters are the next sizes[0], sizes[1], ... of the vectors (n, d)."""
     vectors = np.ascontiguousarray(vectors, np.float32)
     offsets, rows = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), np.arange(len(vectors))
@@ -22,7 +23,8 @@ def made(vectors, sizes, bias=None, dispersion="none", codes=False):
     bias = None if bias is None else np.asarray(bias, np.float32)
     moments = measure(vectors, offsets, log_bias=bias, dispersion=form, threads=1)
     coded = encode(vectors, offsets, moments.means, threads=1) if codes else None
-    return Index(put_together(vectors, offsets, id_map(None, rows, rows), bias, moments, coded))
+    sketched = draw_sketch(vectors, offsets, moments.means, threads=1) if sketch else None
+    return Index(put_together(vectors, offsets, id_map(None, rows, rows), bias, moments, coded, sketched))
 
 
 def bounds(index, query, temperature):

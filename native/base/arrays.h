@@ -8,10 +8,12 @@
 
 namespace softindex {
 
-enum class Element { int8, int16, int64, float32, float64, other };
+enum class Element { uint8, int8, int16, int64, float32, float64, other };
 
 template <class T>
 constexpr Element element_of = Element::other;
+template <>
+inline constexpr Element element_of<uint8_t> = Element::uint8;
 template <>
 inline constexpr Element element_of<int8_t> = Element::int8;
 template <>

@@ -130,15 +130,18 @@ struct BoundBest {
   Ints2 positions;
   Out<float, 2> scores;
   Out<bool, 2> proven;
-  Doubles1 gap;
+  Doubles2 statistics;  // (2, b): gap, predicted share of the k best that is missed
   Ints1 scored;
 
   BestResults results() const {
-    return {(int64_t)positions.shape(1), positions.data(), scores.data(), proven.data(), gap.data(), scored.data()};
+    double* gap = statistics.data();
+    return {(int64_t)positions.shape(1), positions.data(), scores.data(), proven.data(), gap,
+            gap + positions.shape(0),    scored.data()};
   }
   bool fit(int64_t b) const {
     const int64_t k = positions.shape(1);
-    return fits(positions, b, k) && fits(scores, b, k) && fits(proven, b, k) && fits(gap, b) && fits(scored, b);
+    return fits(positions, b, k) && fits(scores, b, k) && fits(proven, b, k) && fits(statistics, 2, b) &&
+           fits(scored, b);
   }
 };
 
@@ -265,10 +268,9 @@ void bind_records(nb::module_& m) {
   nb::class_<BoundBest>(m, "BestResults")
       .def(
           "__init__",
-          [](BoundBest* best, Ints2 positions, Out<float, 2> scores, Out<bool, 2> proven, Doubles1 gap, Ints1 scored) {
-            new (best) BoundBest{positions, scores, proven, gap, scored};
-          },
-          "positions"_a.noconvert(), "scores"_a.noconvert(), "proven"_a.noconvert(), "gap"_a.noconvert(),
+          [](BoundBest* best, Ints2 positions, Out<float, 2> scores, Out<bool, 2> proven, Doubles2 statistics,
+             Ints1 scored) { new (best) BoundBest{positions, scores, proven, statistics, scored}; },
+          "positions"_a.noconvert(), "scores"_a.noconvert(), "proven"_a.noconvert(), "statistics"_a.noconvert(),
           "scored"_a.noconvert());
 }
 

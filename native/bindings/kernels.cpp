@@ -34,7 +34,7 @@ std::vector<Element> pad(const Element* queries, int64_t b, int64_t d) {
 
 std::vector<std::string> targets() {
   std::vector<std::string> names;
-  for (const char* name : {"avx512", "avx2", "baseline"})
+  for (const char* name : {"avx512vnni", "avx512", "avx2", "baseline"})
     if (find_kernels(name) != nullptr) names.emplace_back(name);
   return names;
 }
@@ -107,6 +107,18 @@ void decode(In<int32_t, 1> dots, In<float, 1> scales, double base, double step, 
   kernels_named(target).decode(dots.data(), scales.data(), count, base, step, scores.data());
 }
 
+void sketch_masks(In<uint8_t, 3> values, In<float, 2> scales, In<int8_t, 2> queries, In<float, 2> limits,
+                  Out<uint16_t, 2> masks, const std::string& target) {
+  const int64_t blocks = values.shape(0), groups = values.shape(1), b = queries.shape(0);
+  expect(values.shape(2) == 64 && fits(scales, blocks, 16) && fits(queries, b, 8 * groups), shapes_disagree);
+  expect(fits(limits, b, 2) && fits(masks, b, blocks), shapes_disagree);
+  std::vector<SketchQuery> aims;
+  for (int64_t g = 0; g < b; ++g)
+    aims.push_back({queries.data() + g * 8 * groups, limits.data()[2 * g], limits.data()[2 * g + 1]});
+  kernels_named(target).sketch_masks({values.data(), scales.data(), blocks, groups}, aims.data(), b, masks.data(),
+                                     blocks);
+}
+
 std::vector<uint32_t> philox_words(uint64_t key, uint64_t low, uint64_t high) {
   const PhiloxBlock block = philox(key, low, high);
   return {block.word, block.word + 4};
@@ -128,6 +140,8 @@ void bind_scans(nb::module_& m) {
         "Fill dots (b, n) with the dot products of 16-bit rows (n, d) and one to four queries (b, d).");
   m.def("scan_int8", &scan_int8, "rows"_a, "queries"_a, "dots"_a, "target"_a = "",
         "Fill dots (b, n) with exact dot products of 8-bit rows (n, d) and 16-bit queries (b, d).");
+  m.def("sketch_masks", &sketch_masks, "values"_a, "scales"_a, "queries"_a, "limits"_a, "masks"_a, "target"_a = "",
+        "Fill masks (b, blocks) with a bit for every item of a sketch that reaches its query's limits (b, 2).");
   m.def("outer_product", &outer_product, "query"_a, "packed"_a, "target"_a = "",
         "Fill packed (d (d + 1) / 2,) with the products q_i q_j, i <= j, of the query (d,).");
   m.def("square_sums", &square_sums, "dots"_a, "scales"_a, "sums"_a, "target"_a = "",

@@ -31,6 +31,7 @@ class NamedArrays {
   }
 
   static Element element(nanobind::dlpack::dtype type) {
+    if (type == nanobind::dtype<uint8_t>()) return Element::uint8;
     if (type == nanobind::dtype<int8_t>()) return Element::int8;
     if (type == nanobind::dtype<int16_t>()) return Element::int16;
     if (type == nanobind::dtype<int64_t>()) return Element::int64;

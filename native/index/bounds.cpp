@@ -81,21 +81,16 @@ double exhaustive_error(Query& query, double log_partition, double largest_bias)
   return dots + 1e-14 * largest_bias + (4 * 87 + 32) * unit + 1e-15 * terms;
 }
 
-void best_score_bounds(Query& query) {
+double best_score_bound(const Query& query, const QueryLength& length, int64_t c) {
   const View& view = query.view;
-  const QueryLength length = measure_query(query);
-  const double norm = length.norm, slack = 2.02 * length.rounding;
-  std::vector<double>& bounds = query.workspace.bounds;
-  bounds.resize(view.k);
-  for (int64_t c = 0; c < view.k; ++c) {
-    // |q|R around the mean, and the rounding of both dot products.
-    double bound = query.mean_dots[c] + norm * ((double)view.radii[c] + slack * view.norm_max[c]);
-    if (view.bias_max != nullptr) {
-      const double bias = query.request.temperature * view.bias_max[c];
-      bound += bias + 0x1.0p-50 * (std::fabs(bias) + norm * view.norm_max[c]);
-    }
-    bounds[c] = bound + 2 * underflow_error(view.d);
+  const double norm = length.norm;
+  // |q|R around the mean, and the rounding of both dot products.
+  double bound = query.mean_dots[c] + norm * ((double)view.radii[c] + 2.02 * length.rounding * view.norm_max[c]);
+  if (view.bias_max != nullptr) {
+    const double bias = query.request.temperature * view.bias_max[c];
+    bound += bias + 0x1.0p-50 * (std::fabs(bias) + norm * view.norm_max[c]);
   }
+  return bound + 2 * underflow_error(view.d);
 }
 
 void log_mass_bounds(Query& query, double* lower, double* upper) {
@@ -130,6 +125,13 @@ void log_mass_bounds(Query& query, double* lower, double* upper) {
     const double variance = variances == nullptr ? estimate : variance_bound(view, c, estimate, norm, lost);
     upper[c] = base + slack + bennett(inverse, variance, deviation) * (1 + 1e-12);
   }
+}
+
+double largest_bias(const View& view, const Request& request) {
+  if (view.bias == nullptr || request.law.kind != Kind::exhaustive) return 0.0;
+  float largest = 0;
+  for (int64_t i = 0; i < view.n; ++i) largest = std::max(largest, std::fabs(view.bias[i]));
+  return largest;
 }
 
 }  // namespace softindex

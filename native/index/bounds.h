@@ -15,9 +15,8 @@ struct QueryLength {
 };
 QueryLength measure_query(Query& query);
 
-// Fills workspace.bounds (k): no float32 score of the cluster's items, plus temperature times their biases, exceeds it.
-// Reads mean_dots.
-void best_score_bounds(Query& query);
+// No float32 score of the cluster's items, plus temperature times their biases, exceeds this. Reads mean_dots.
+double best_score_bound(const Query& query, const QueryLength& length, int64_t cluster);
 
 // lower and upper (k): bounds on each cluster's log mass as a scan in float32 would find it, relative to pivot /
 // temperature; both -infinity where a cluster is empty. Reads what cluster_masses left.
@@ -30,5 +29,8 @@ double scan_error(const Query& query, const QueryLength& length, double longest)
 // product, over t, and a few units in the last place of itself; an item that counts has a logit within 87 of the
 // largest, and one that does not adds less than exp(-87). largest_bias: no log bias is larger or smaller than this.
 double exhaustive_error(Query& query, double log_partition, double largest_bias);
+
+// No log bias is larger or smaller than this. Only a call that scans all items needs it, and reads them all anyway.
+double largest_bias(const View& view, const Request& request);
 
 }  // namespace softindex

@@ -6,6 +6,12 @@
 #include <stdexcept>
 
 namespace softindex {
+namespace {
+
+// This many draws from one cluster make a task: a cluster that all queries choose must not be left to one thread.
+constexpr int64_t draws_per_task = 64;
+
+}  // namespace
 
 ScannedCluster weigh_cluster(const Context& context, int64_t cluster, const float* dots) {
   const View& view = context.view;
@@ -49,6 +55,14 @@ void pick_items(const Context& context, const ScannedCluster& scanned, const Pen
     slots.positions[next->slot] = scanned.begin + i;
     slots.log_prob[next->slot] = next->log_share + log_within(context, scanned, i);
   }
+}
+
+std::vector<int64_t> cut_by_cluster(const PendingDraw* pending, int64_t count) {
+  std::vector<int64_t> cuts = {0};
+  for (int64_t i = 1; i < count; ++i)
+    if (pending[i].cluster != pending[i - 1].cluster || i - cuts.back() >= draws_per_task) cuts.push_back(i);
+  cuts.push_back(count);
+  return cuts;
 }
 
 void order_by_cluster(PendingDraw* begin, PendingDraw* end) {

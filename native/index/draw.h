@@ -85,6 +85,9 @@ const float* scan_cluster(const Query& query, int64_t cluster);
 // log_prob (m) of the items at positions (m), each in [0, n of the view).
 void log_probabilities(const Query& query, const int64_t* positions, int64_t m, double* log_prob);
 
+// Where the draws, in the order of clusters, are cut into tasks: each within one cluster.
+std::vector<int64_t> cut_by_cluster(const PendingDraw* pending, int64_t count);
+
 // In the order of clusters, and of slots within a cluster.
 void order_by_cluster(PendingDraw* begin, PendingDraw* end);
 

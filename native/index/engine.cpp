@@ -26,8 +26,8 @@ constexpr double not_stated = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t groups_per_thread = 4;
 // Likewise for scans of single clusters.
 constexpr int64_t draws_per_thread = 16;
-// This many draws from one cluster make a task: a cluster that all queries choose must not be left to one thread.
-constexpr int64_t draws_per_task = 64;
+// Queries that search for their best items together, and how many numbers of one kind they keep at most.
+constexpr int64_t most_searches = 64, search_numbers = 1 << 22;
 // Queries that need padding are copied this many bytes at a time.
 constexpr int64_t staged_bytes = 1 << 22;
 
@@ -35,15 +35,6 @@ int64_t groups_of(int64_t count) { return (count + group_size - 1) / group_size;
 
 int64_t worthwhile_threads(int64_t count, int64_t threads) {
   return std::min(threads, std::max<int64_t>(1, groups_of(count) / groups_per_thread));
-}
-
-// Where the draws, in the order of clusters, are cut into tasks: each within one cluster.
-std::vector<int64_t> cut_by_cluster(const PendingDraw* pending, int64_t count) {
-  std::vector<int64_t> cuts = {0};
-  for (int64_t i = 1; i < count; ++i)
-    if (pending[i].cluster != pending[i - 1].cluster || i - cuts.back() >= draws_per_task) cuts.push_back(i);
-  cuts.push_back(count);
-  return cuts;
 }
 
 void write(const LogPartition& results, int64_t query, double value, double slack) {
@@ -223,7 +214,7 @@ void Engine::choose(const Request& request, const Batch& batch, const DrawResult
       }
     });
   }
-  const double bias = largest_bias(request);
+  const double bias = largest_bias(view_, request);
   for_each_query(request, batch, [&](Query& query) {
     const Total total = weigh_clusters(query, query.log_masses);
     choose_clusters(query, query.log_masses, total, n, query.number * n, own(query));
@@ -253,7 +244,7 @@ void Engine::sample_batch(const Request& request, const Batch& batch, const Draw
 void Engine::sample_from_part(const Request& request, const DrawResults& results) {
   const int64_t n = results.n;
   const bool exhaustive = request.law.kind == Kind::exhaustive;
-  const double bias = largest_bias(request);
+  const double bias = largest_bias(view_, request);
   with_masses(request, [&](Query& query) {
     const int64_t q = query.number;
     const RestrictedDraws drawn = sample_restricted(query, n, results.positions + q * n, results.log_prob + q * n);
@@ -319,7 +310,7 @@ void Engine::log_partition(const Request& request, const LogPartitionResults& re
   if (!restricted && (request.law.kind == Kind::certified || request.confidence < 1))
     return bracket_log_partition(request, results);
   const bool exhaustive = request.law.kind == Kind::exhaustive;
-  const double bias = largest_bias(request);
+  const double bias = largest_bias(view_, request);
   with_masses(request, [&](Query& query) {
     const double value = restricted
                              ? log_partition_restricted(query)
@@ -340,18 +331,40 @@ void Engine::bracket_log_partition(const Request& request, const LogPartitionRes
 }
 
 void Engine::top_k(const Request& request, const BestResults& results) {
-  const int64_t k = results.k, threads = std::min(request.threads, std::max<int64_t>(1, request.b / groups_per_thread));
-  with_mean_dots(request, threads, [&](Query& query) {
-    const int64_t q = query.number;
-    const Best best = softindex::top_k(query, request.excluded_of(q), k, results.positions + q * k);
-    const std::vector<double>& scores = query.workspace.best_scores;
-    for (int64_t i = 0; i < k; ++i) {
-      results.scores[q * k + i] = (float)scores[i];
-      results.proven[q * k + i] = scores[i] >= best.beyond;
-    }
-    results.gap[q] = std::max(0.0, best.beyond - scores[k - 1]);
-    results.scored[q] = best.scored;
+  for_each_batch(request, {}, [&](const Batch& batch) {
+    // Queries that search together share each read of a cluster; more of them take more memory and gain little.
+    const int64_t each = (batch.count + request.threads - 1) / request.threads, wide = std::max(view_.k, results.k);
+    const int64_t size = std::max<int64_t>(1, std::min({most_searches, each, search_numbers / wide}));
+    parallel((batch.count + size - 1) / size, request.threads, [&](const auto& next) {
+      WorkspacePool::Lease lease(pool_, view_);
+      for (int64_t task = next(); task >= 0; task = next()) {
+        const int64_t first = task * size;
+        search_together(request, batch, batch.first + first, std::min(size, batch.count - first), *lease, results);
+      }
+    });
   });
+}
+
+// The best items of these queries.
+void Engine::search_together(const Request& request, const Batch& batch, int64_t first, int64_t count,
+                             Workspace& workspace, const BestResults& results) {
+  std::vector<Query> queries, group;
+  queries.reserve(count);
+  workspace.search_dots.resize(count * view_.k);
+  if (request.law.dispersion) workspace.search_variances.resize(count * view_.k);
+  for (int64_t begin = 0; begin < count; begin += group_size) {
+    stage(request, batch, first + begin, group, workspace);
+    while (begin + (int64_t)group.size() > count) group.pop_back();
+    for (Query& query : group) {
+      const int64_t row = (begin + query.place) * view_.k;
+      query.mean_dots = &workspace.search_dots[row];
+      if (query.variances != nullptr) query.variances = &workspace.search_variances[row];
+    }
+    // Only predictions need the variances.
+    (request.law.dispersion ? cluster_masses : find_pivots)(Group{group.data(), (int64_t)group.size()});
+    for (const Query& query : group) queries.push_back(query);
+  }
+  softindex::top_k(queries.data(), count, results);
 }
 
 void Engine::masses(const Request& request, const MassResults& results) {
@@ -381,14 +394,6 @@ double Engine::mass_bounds(const Request& request, double* lower, double* upper,
     pivot = query.pivot;
   });
   return pivot;
-}
-
-// No log bias is larger or smaller than this. Only a call that scans all items needs it, and reads them all anyway.
-double Engine::largest_bias(const Request& request) const {
-  if (view_.bias == nullptr || request.law.kind != Kind::exhaustive) return 0.0;
-  float largest = 0;
-  for (int64_t i = 0; i < view_.n; ++i) largest = std::max(largest, std::fabs(view_.bias[i]));
-  return largest;
 }
 
 }  // namespace softindex

@@ -55,8 +55,9 @@ class Engine {
   void sample_from_part(const Request& request, const DrawResults& results);
   void sample_with_proof(const Request& request, const DrawResults& results);
   void sample_all_scanned(const Request& request, const DrawResults& results);
+  void search_together(const Request& request, const Batch& batch, int64_t first, int64_t count, Workspace& workspace,
+                       const BestResults& results);
   void bracket_log_partition(const Request& request, const LogPartitionResults& results);
-  double largest_bias(const Request& request) const;
 
   const Kernels& kernels_;
   const View view_;

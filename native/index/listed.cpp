@@ -128,8 +128,11 @@ BestListed best_items(Query& query, const Positions& excluded, int64_t k) {
   Listed& items = best.items;
   const int64_t count = std::min(k, query.view.n - excluded.count);
   items.positions.resize(count);
-  best.scored = top_k(query, excluded, count, items.positions.data()).scored;
-  const std::vector<double>& scores = query.workspace.best_scores;
+  std::vector<double>& scores = query.workspace.best_scores;
+  scores.resize(count);
+  Best found = {items.positions.data(), scores.data()};
+  top_k(&query, 1, {count, query.request.probes}, &found);
+  best.scored = found.scored;
   double sum = 0;
   for (int64_t i = 0; i < count; ++i) {
     items.log_prob.push_back((scores[i] - scores[0]) / temperature);

@@ -33,10 +33,10 @@ struct Request {
   int64_t b = 0;
   Law law;
   double temperature = 1.0;
-  int64_t probes = 0;                        // clusters scanned before drawing; below zero: as many as the answer needs
-  double tolerance = 0.0;                    // total variation at which probing stops
-  double width = 0.0;                        // nats between the bounds of log Z at which scanning stops
-  double confidence = 1.0;                   // below 1: the bounds of log Z hold with this probability, over the seed
+  int64_t probes = 0;       // clusters scanned before drawing; below zero: as many as the answer needs
+  double tolerance = 0.0;   // total variation at which probing stops; of the k best, see Wanted::missed
+  double width = 0.0;       // nats between the bounds of log Z at which scanning stops
+  double confidence = 1.0;  // below 1: the bounds of log Z hold with this probability, over the seed
   const Restriction* restriction = nullptr;  // or null: the entire law, with replacement
   uint64_t seed = 0;
   int64_t threads = 1;
@@ -84,6 +84,7 @@ struct BestResults {
   float* scores = nullptr;       // (b, k)
   bool* proven = nullptr;        // (b, k) no item that was not scored has a larger score
   double* gap = nullptr;         // (b) how far such an item may be above the last of the k at most
+  double* missed = nullptr;      // (b) share of the k best that such items are expected to be
   int64_t* scored = nullptr;     // (b) items
 };
 

@@ -1,115 +1,150 @@
-// The k best items of a query, proven by bounds on the clusters, or from a limited number of clusters.
+// The k best items of queries: proven by bounds on clusters and items, or from the clusters that matter most.
 #include "index/top_k.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
-#include "index/bounds.h"
-#include "index/draw.h"
+#include "index/best_search.h"
 
 namespace softindex {
 namespace {
 
-// A heap of the best items so far. Its root is the worst of them: the lowest score, and among equals the last position.
-struct BestItems {
-  int64_t* positions;
-  double* scores;
-  int64_t k;
-  int64_t count = 0;
+constexpr int64_t together = 8;         // queries that share one read of the sketch
+constexpr int64_t blocks_at_once = 64;  // of the sketch, so that thresholds rise while a large cluster is read
 
-  static bool better(double score, int64_t position, double other_score, int64_t other_position) {
-    return score != other_score ? score > other_score : position < other_position;
+// Searches of up to eight queries in the sketch of a cluster.
+void search_sketch(const Context& context, int64_t cluster, BestSearch* const* searches, int64_t count) {
+  const View& view = context.view;
+  const int64_t begin = view.offsets[cluster], end = view.offsets[cluster + 1];
+  const int64_t last = (end + sketch_items - 1) / sketch_items;
+  uint16_t masks[together * blocks_at_once];
+  for (int64_t from = begin / sketch_items; from < last; from += blocks_at_once) {
+    const int64_t to = std::min(last, from + blocks_at_once);
+    SketchQuery aims[together];
+    for (int64_t i = 0; i < count; ++i) aims[i] = searches[i]->aim_at(cluster);
+    context.kernels.sketch_masks(view.sketch_blocks(from, to), aims, count, masks, blocks_at_once);
+    const int64_t first_item = std::max(begin, from * sketch_items), last_item = std::min(end, to * sketch_items);
+    for (int64_t i = 0; i < count; ++i)
+      searches[i]->collect(masks + i * blocks_at_once, from * sketch_items, first_item, last_item);
   }
-  bool better_at(int64_t a, int64_t b) const { return better(scores[a], positions[a], scores[b], positions[b]); }
-  void exchange(int64_t a, int64_t b) {
-    std::swap(scores[a], scores[b]);
-    std::swap(positions[a], positions[b]);
-  }
-  void sift_down(int64_t at, int64_t size) {
-    for (int64_t child = 2 * at + 1; child < size; child = 2 * at + 1) {
-      if (child + 1 < size && better_at(child, child + 1)) ++child;
-      if (!better_at(at, child)) return;
-      exchange(at, child);
-      at = child;
-    }
-  }
-  void sift_up(int64_t at) {
-    while (at > 0 && better_at((at - 1) / 2, at)) {
-      exchange(at, (at - 1) / 2);
-      at = (at - 1) / 2;
-    }
-  }
-  bool full() const { return count == k; }
-  double threshold() const { return full() ? scores[0] : minus_infinity; }
-  void offer(double score, int64_t position) {
-    if (!full()) {
-      scores[count] = score;
-      positions[count] = position;
-      sift_up(count++);
-    } else if (better(score, position, scores[0], positions[0])) {
-      scores[0] = score;
-      positions[0] = position;
-      sift_down(0, k);
-    }
-  }
-  void sort() {
-    for (int64_t size = count; size > 1; --size) {
-      exchange(0, size - 1);
-      sift_down(0, size - 1);
-    }
-  }
-};
+}
 
-void offer_cluster(const Query& query, const Positions& excluded, int64_t cluster, BestItems& best) {
-  const View& view = query.view;
-  const int64_t begin = view.offsets[cluster], count = view.size(cluster);
-  const float* dots = scan_cluster(query, cluster);
-  const float* bias = view.bias_at(begin);
-  const double temperature = query.request.temperature;
-  const int64_t *first = excluded.first, *last = excluded.first + excluded.count;
-  double threshold = best.threshold();
-  // Most clusters hold nothing that is good enough, and one pass at full speed tells so.
-  if (bias == nullptr && query.kernels.largest(dots, count) < threshold) return;
+// Searches of up to four queries in the items of a cluster.
+void search_items(const Context& context, int64_t cluster, BestSearch* const* searches, int64_t count) {
+  const View& view = context.view;
+  Workspace& workspace = context.workspace;
+  const int64_t end = view.offsets[cluster + 1], step = blocks_at_once * sketch_items;
+  for (int64_t from = view.offsets[cluster]; from < end; from += step) {
+    const int64_t to = std::min(end, from + step);
+    if (count == group_size) {
+      const float* vectors[group_size];
+      for (int64_t i = 0; i < count; ++i) vectors[i] = searches[i]->vector();
+      context.kernels.scan_group(view.items(from, to), vectors, workspace.dots.data(), workspace.stretch);
+    } else {
+      for (int64_t i = 0; i < count; ++i)
+        context.kernels.scan(view.items(from, to), searches[i]->vector(), &workspace.dots[i * workspace.stretch]);
+    }
+    for (int64_t i = 0; i < count; ++i) searches[i]->offer(&workspace.dots[i * workspace.stretch], from, to);
+  }
+}
+
+void search_cluster(const Context& context, int64_t cluster, BestSearch* const* searches, int64_t count) {
+  // The sketch helps only where there is a score to reach.
+  BestSearch *sketched[together], *others[together];
+  int64_t with = 0, without = 0;
   for (int64_t i = 0; i < count; ++i) {
-    // In double: a large bias must not swallow the differences between scores.
-    double score = dots[i];
-    if (bias != nullptr) score += temperature * bias[i];
-    if (!(score >= threshold)) continue;  // NaN, in a damaged index, is never offered
-    if (excluded.count > 0 && std::binary_search(first, last, begin + i)) continue;
-    best.offer(score, begin + i);
-    threshold = best.threshold();
+    searches[i]->visit(cluster);
+    if (context.view.sketch != nullptr && searches[i]->full())
+      sketched[with++] = searches[i];
+    else
+      others[without++] = searches[i];
+  }
+  if (with > 0) search_sketch(context, cluster, sketched, with);
+  for (int64_t i = 0; i < without; i += group_size)
+    search_items(context, cluster, others + i, std::min(group_size, without - i));
+}
+
+void search_chosen(const Context& context, std::vector<BestSearch>& searches) {
+  BestSearch* some[together];
+  for (int64_t cluster = 0; cluster < context.view.k; ++cluster) {
+    int64_t count = 0;
+    for (BestSearch& search : searches) {
+      if (!search.wants(cluster)) continue;
+      some[count++] = &search;
+      if (count < together) continue;
+      search_cluster(context, cluster, some, count);
+      count = 0;
+    }
+    if (count > 0) search_cluster(context, cluster, some, count);
+  }
+  for (BestSearch& search : searches) search.settle();
+}
+
+// Visits the clusters of most promise, until there are `least` of them and k items.
+void search_promising(BestSearch& search, int64_t least) {
+  BestSearch* one = &search;
+  for (int64_t visited = 0; visited < least || !search.full(); ++visited) {
+    const int64_t cluster = search.most_promising();
+    if (cluster < 0) break;
+    search_cluster(search.context(), cluster, &one, 1);
+    search.settle();
   }
 }
 
 }  // namespace
 
-Best top_k(Query& query, const Positions& excluded, int64_t k, int64_t* positions) {
-  const View& view = query.view;
-  Workspace& workspace = query.workspace;
-  best_score_bounds(query);
-  const std::vector<double>& bounds = workspace.bounds;
-  workspace.clusters.clear();
-  for (int64_t c = 0; c < view.k; ++c)
-    if (view.size(c) > 0) workspace.clusters.push_back(c);
-  const auto later = [&](int64_t a, int64_t b) { return bounds[a] != bounds[b] ? bounds[a] < bounds[b] : a > b; };
-  // A heap, not a sort: few clusters are looked at.
-  auto first = workspace.clusters.begin(), last = workspace.clusters.end();
-  std::make_heap(first, last, later);
-  workspace.best_scores.resize(k);
-  BestItems best = {positions, workspace.best_scores.data(), k};
-  const int64_t probes = query.request.probes;
-  int64_t scored = 0;
-  for (int64_t visited = 0; first != last; ++visited) {
-    const int64_t cluster = *first;
-    if (best.full() && (bounds[cluster] < best.threshold() || (probes >= 0 && visited >= probes))) break;
-    offer_cluster(query, excluded, cluster, best);
-    scored += view.size(cluster);
-    std::pop_heap(first, last--, later);
+void top_k(Query* queries, int64_t count, const Wanted& wanted, Best* results) {
+  const Context& context = queries[0];
+  Workspace& workspace = context.workspace;
+  const int64_t k = context.view.k, integers = 8 * context.view.sketch_groups;
+  workspace.sketched_queries.resize(count * integers);
+  workspace.cluster_states.resize(count * k);
+  workspace.promises.resize(count * k);
+  std::vector<BestSearch> searches;
+  searches.reserve(count);
+  for (int64_t i = 0; i < count; ++i)
+    searches.emplace_back(queries[i], wanted, results[i],
+                          SearchMemory{workspace.sketched_queries.data() + i * integers,
+                                       workspace.cluster_states.data() + i * k, workspace.promises.data() + i * k});
+  constexpr int64_t first_clusters = 3;  // whose items give a score to reach
+  for (BestSearch& search : searches)
+    search_promising(search, wanted.probes < 0 ? first_clusters : std::min(first_clusters, wanted.probes));
+  const double allowed = context.view.recall.allowed(wanted.missed);
+  if (allowed > 0) {
+    // In two steps: after the first, the score to reach is better known, and fewer clusters matter.
+    for (BestSearch& search : searches) search.choose_by_share(std::max(0.2, allowed));
+    search_chosen(context, searches);
+    for (BestSearch& search : searches) search.choose_by_share(allowed);
+  } else {
+    for (BestSearch& search : searches) search.choose(wanted.probes);
   }
-  // Every score of a sound index is a number, and so there are k of them.
-  if (!best.full()) throw std::runtime_error("items are missing from the clusters");
-  best.sort();
-  return {scored, first == last ? minus_infinity : bounds[*first]};
+  search_chosen(context, searches);
+  for (BestSearch& search : searches) {
+    search_promising(search, 0);
+    search.finish();
+  }
+}
+
+void top_k(Query* queries, int64_t count, const BestResults& results) {
+  const Request& request = queries[0].request;
+  const int64_t k = results.k, first = queries[0].number;
+  std::vector<double>& scores = queries[0].workspace.best_scores;
+  scores.resize(count * k);
+  std::vector<Best> found;
+  for (int64_t i = 0; i < count; ++i) found.push_back({results.positions + (first + i) * k, &scores[i * k]});
+  top_k(queries, count, {k, request.probes, request.tolerance}, found.data());
+  for (int64_t i = 0; i < count; ++i) {
+    const Best& best = found[i];
+    const int64_t q = first + i;
+    for (int64_t j = 0; j < k; ++j) {
+      results.scores[q * k + j] = (float)best.scores[j];
+      results.proven[q * k + j] = best.scores[j] >= best.beyond;
+    }
+    results.gap[q] = std::max(0.0, best.beyond - best.scores[k - 1]);
+    results.missed[q] = best.missed;
+    results.scored[q] = best.scored;
+  }
 }
 
 }  // namespace softindex

@@ -1,19 +1,29 @@
-// The k best items of a query, proven by bounds on the clusters, or from a limited number of clusters.
+// The k best items of queries: proven by bounds on clusters and items, or from the clusters that matter most.
 #pragma once
 
 #include "index/query.h"
 
 namespace softindex {
 
-struct Best {
-  int64_t scored;  // items
-  double beyond;   // no score of an item that was not scored exceeds this; -infinity if all were
+struct Wanted {
+  int64_t k;
+  int64_t probes = -1;  // clusters to scan at most (more where they hold fewer than k items); below zero: no limit
+  double missed = 0;    // share of the k best that may be missed, on average; 0: proven
 };
 
-// Fills positions (k) with the best items that are not excluded, best first, equal scores in the order of positions,
-// and workspace.best_scores (k) with their scores q.x + temperature * bias. Clusters are scanned in the order of the
-// bounds on their best score: with probes < 0 until the bound of the next one falls below the k-th score, which proves
-// the answer; otherwise as many as the request's probes say (more where they hold fewer than k items). Reads mean_dots.
-Best top_k(Query& query, const Positions& excluded, int64_t k, int64_t* positions);
+// What was found for one query. The caller provides the arrays.
+struct Best {
+  int64_t* positions;  // (k) best first, equal scores in the order of positions
+  double* scores;      // (k) q.x + temperature * bias
+  int64_t scored = 0;  // items whose score was computed from their float32 numbers
+  double beyond = 0;   // no score of an item that is not among them exceeds this; -infinity if all were scored
+  double missed = 0;   // expected share of the k best that are not among them; 0 if there are none
+};
+
+// Finds the best items of each query (count), without those that the request excludes: results (count). Queries share
+// each read of a cluster. Reads mean_dots, and variances where they are given.
+void top_k(Query* queries, int64_t count, const Wanted& wanted, Best* results);
+// The same for queries of one request, with consecutive numbers: fills their rows of the results.
+void top_k(Query* queries, int64_t count, const BestResults& results);
 
 }  // namespace softindex

@@ -88,6 +88,17 @@ void add_codes(View& view, ArrayReader& read) {
   view.code_lengths = read.required<float>("code_lengths", {view.k});
 }
 
+void add_sketch(View& view, ArrayReader& read) {
+  if (!read.has("sketch_values")) return;
+  const int64_t blocks = (view.n + 15) / 16;
+  view.sketch_groups = (view.d + 7) / 8;
+  view.sketch = read.required<uint8_t>("sketch_values", {blocks, view.sketch_groups, 64});
+  view.sketch_scales = read.required<float>("sketch_scales", {blocks, 16});
+  view.sketch_errors = read.required<float>("sketch_errors", {view.k});
+  view.sketch_lengths = read.required<float>("sketch_lengths", {view.k});
+  view.recall = RecallCurve(read.required<double>("sketch_recall", {RecallCurve::points, 2}));
+}
+
 // The splits (k - 1) of a tree. Its children (k - 1, 2) must list nodes and clusters depth first, each exactly once: a
 // walk might never end otherwise.
 std::vector<int64_t> tree_splits(const int64_t* children, int64_t k) {
@@ -155,6 +166,7 @@ View make_view(const Arrays& arrays) {
   check_offsets(view);
   add_outliers(view, read);
   add_codes(view, read);
+  add_sketch(view, read);
   add_tree(view, read);
   read.expect_all_used();
   add_even_sizes(view);

@@ -7,6 +7,7 @@
 
 #include "base/arrays.h"
 #include "index/law.h"
+#include "index/recall_curve.h"
 #include "kernels/kernels.h"
 
 namespace softindex {
@@ -79,6 +80,13 @@ struct View {
   const float* code_errors = nullptr;   // (k): largest distance of a residual from its scaled code
   const float* code_lengths = nullptr;  // (k): longest scaled code
 
+  int64_t sketch_groups = 0;              // of eight coordinates, if there is a sketch: items in four bits per number
+  const uint8_t* sketch = nullptr;        // (blocks, groups, 64), or null: see kernels/sketch_masks.cpp
+  const float* sketch_scales = nullptr;   // (blocks, 16): the value of one step of an item's code
+  const float* sketch_errors = nullptr;   // (k): largest distance of a residual from its scaled code, over its scale
+  const float* sketch_lengths = nullptr;  // (k): longest code
+  RecallCurve recall;
+
   Tree tree;
 
   bool has_tree() const { return tree.inner >= 0; }
@@ -95,6 +103,10 @@ struct View {
     return {dispersion.low, rows, d, dispersion.low + rows * d};
   }
   Matrix<int8_t> code_rows(int64_t from, int64_t to) const { return {codes + from * d, to - from, d, codes + n * d}; }
+  // Blocks of sixteen items, whatever their clusters.
+  SketchBlocks sketch_blocks(int64_t from, int64_t to) const {
+    return {sketch + from * sketch_groups * 64, sketch_scales + from * 16, to - from, sketch_groups};
+  }
   int64_t cluster_of(int64_t position) const;
 };
 

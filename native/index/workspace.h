@@ -48,7 +48,12 @@ struct Workspace {
   std::vector<int16_t> coded_query;  // rounded for the codes
   std::vector<int32_t> code_dots;    // of one cluster, codes only
   std::vector<float> outlier_dots;
-  std::vector<double> bounds;       // (k) on the best score of each cluster
+  // Rows of queries that search for their best items together, one per query: see BestSearch and Engine::top_k.
+  std::vector<int8_t> sketched_queries;
+  std::vector<uint8_t> cluster_states;
+  std::vector<double> promises;
+  std::vector<float> search_dots;
+  std::vector<double> search_variances;
   std::vector<double> best_scores;  // of the best items, in double
   std::vector<int64_t> clusters;    // a list of some
   std::vector<PendingDraw> pending;

@@ -16,6 +16,9 @@ static const Kernels table = {"avx2", SOFTINDEX_KERNELS(SOFTINDEX_ADDRESS)};
 namespace avx512 {
 static const Kernels table = {"avx512", SOFTINDEX_KERNELS(SOFTINDEX_ADDRESS)};
 }
+namespace avx512vnni {
+static const Kernels table = {"avx512vnni", SOFTINDEX_KERNELS(SOFTINDEX_ADDRESS)};
+}
 #endif
 #undef SOFTINDEX_ADDRESS
 
@@ -26,15 +29,18 @@ struct Candidate {
   bool (*runs)();
 };
 
+#ifdef SOFTINDEX_X86
+bool runs_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd");
+}
+#endif
+
 // Best first.
 const Candidate candidates[] = {
 #ifdef SOFTINDEX_X86
-    {avx512::table,
-     [] {
-       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-              __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-              __builtin_cpu_supports("avx512cd");
-     }},
+    {avx512vnni::table, [] { return runs_avx512() && __builtin_cpu_supports("avx512vnni"); }},
+    {avx512::table, runs_avx512},
     {avx2::table,
      [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"); }},
 #endif

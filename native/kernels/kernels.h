@@ -22,6 +22,18 @@ struct Total {
   double log_total;
 };
 
+// Items in four bits per number, and a query that is compared with them: see sketch_masks.cpp.
+struct SketchBlocks {
+  const uint8_t* codes;  // (count, groups, 64)
+  const float* scales;   // (count, 16)
+  int64_t count;         // of blocks of sixteen items
+  int64_t groups;        // of eight coordinates
+};
+struct SketchQuery {
+  const int8_t* integers;  // (groups, 8), within -127 .. 127
+  float shift, least;
+};
+
 // The blocks of coordinates that `pull` reads: see pull.cpp.
 struct Pulls {
   const float* blocks;  // (any, n, lanes)
@@ -64,6 +76,9 @@ namespace avx2 {
 SOFTINDEX_KERNELS(SOFTINDEX_DECLARATION)
 }
 namespace avx512 {
+SOFTINDEX_KERNELS(SOFTINDEX_DECLARATION)
+}
+namespace avx512vnni {
 SOFTINDEX_KERNELS(SOFTINDEX_DECLARATION)
 }
 #endif

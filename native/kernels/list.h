@@ -21,6 +21,8 @@
   KERNEL(void, screen_nibbles,                                                                                         \
          (const uint8_t* rows, int64_t n, int64_t chunks, const int8_t* queries, int64_t count, int64_t* dots,         \
           int64_t stride))                                                                                             \
+  KERNEL(void, sketch_masks,                                                                                           \
+         (const SketchBlocks& blocks, const SketchQuery* queries, int64_t count, uint16_t* masks, int64_t stride))     \
   KERNEL(double, double_dot, (const float* row, const double* query, int64_t d))                                       \
   KERNEL(void, pull, (const Pulls& pulls, const int64_t* arms, int64_t count, const PullState& state))                 \
   KERNEL(int64_t, mixture_tile, ())                                                                                    \

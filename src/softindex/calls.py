@@ -84,19 +84,23 @@ def estimate_log_partition(engine: Engine, request: Request, shape: Shape, *, bo
     return _estimate(values, 0, single, bounded)
 
 
-def find_best(engine: Engine, ids: IdMap, request: Request, shape: Shape) -> TopK:
-    """Return the best items of a request."""
+def find_best(engine: Engine, ids: IdMap, request: Request, shape: Shape, *, stated: bool) -> TopK:
+    """Return the best items of a request; stated: whether a recall is stated where they are not proven."""
     b, k, single = shape
     positions, scores, proven = _empty(b, k, np.int64), _empty(b, k, np.float32), _empty(b, k, np.bool_)
-    gap, scored = np.empty(b), np.empty(b, np.int64)
+    statistics, scored = np.empty((2, b)), np.empty(b, np.int64)
     try:
-        engine.top_k(request, BestResults(positions, scores, proven, gap, scored))
+        engine.top_k(request, BestResults(positions, scores, proven, statistics, scored))
         names = ids.at(positions)
     except _THROWN as thrown:
         raise _explain(thrown, b, k) from thrown
+    gap, missed = statistics
+    recall = 1.0 - missed
+    if not stated:
+        recall[missed > 0.0] = np.nan
     if single:
-        return TopK(names[0], scores[0], proven[0], gap[0], scored[0])
-    return TopK(names, scores, proven, gap, scored)
+        return TopK(names[0], scores[0], proven[0], gap[0], scored[0], recall=recall[0])
+    return TopK(names, scores, proven, gap, scored, recall=recall)
 
 
 def measure_masses(engine: Engine, request: Request, b: int, clusters: int) -> tuple[Doubles, Doubles, Integers]:

@@ -18,12 +18,12 @@ from softindex.statements import check_clusters, check_items
 
 __all__ = ["Contents", "from_stored", "make_engine", "to_stored"]
 
-UNSAID = {"bias": False, "codes": False, "tree": False}
-"""Parameters that files of version 1 may lack."""
+STATED_SINCE = {"bias": 2, "codes": 2, "tree": 2, "sketch": 3}
+"""Format version that began to state each of these parameters; in older files it is False."""
 CHOICES: dict[str, tuple[Any, ...]] = {
     "dispersion": ("none", "full", "rank"),
     "ids": ("rows", "integers", "strings"),
-    **dict.fromkeys((*UNSAID, "log_bias"), (True, False)),
+    **dict.fromkeys((*STATED_SINCE, "log_bias"), (True, False)),
 }
 
 
@@ -55,8 +55,9 @@ def to_stored(contents: Contents) -> Stored:
 def from_stored(stored: Stored) -> Contents:
     """The contents that were saved; CorruptIndexError where an array is missing or does not fit."""
     # The first files of version 2 do not say whether items have log biases either.
-    unsaid = {**(UNSAID if stored.version == 1 else {}), "log_bias": "log_bias" in stored.arrays}
-    parameters = {**unsaid, **stored.parameters}
+    unstated: dict[str, Any] = {name: False for name, since in STATED_SINCE.items() if stored.version < since}
+    unstated["log_bias"] = "log_bias" in stored.arrays
+    parameters = {**unstated, **stored.parameters}
     check_choices(parameters, CHOICES)
     INDEX.check(stored, _sizes(parameters), _groups(parameters))
     ids = id_map_from_arrays(parameters["ids"], stored.arrays)
@@ -85,6 +86,7 @@ def _sizes(parameters: Json) -> dict[str, int]:
     n, k = whole_number(parameters, "items", 1), whole_number(parameters, "clusters", 1)
     w = whole_number(parameters, "dim", 1) + parameters["bias"]
     sizes = {"n": n, "w": w, "k": k, "k+1": k + 1, "k-1": k - 1, "2k-2": 2 * k - 2, "t": w * (w + 1) // 2}
+    sizes |= {"blocks": -(-n // 16), "groups": -(-w // 8), "16": 16, "64": 64, "levels": 9}
     return {**sizes, "r": whole_number(parameters, "rank"), "1": 1, "2": 2}
 
 
@@ -92,5 +94,5 @@ def _groups(parameters: Json) -> set[str]:
     """Groups of arrays that the parameters ask for; in version 1 the outliers may be missing."""
     kind = parameters["dispersion"]
     groups = {parameters["ids"], f"keyed {parameters['ids']}", kind, "outliers"}
-    groups |= {name for name in ("codes", "tree", "log_bias") if parameters[name]}
+    groups |= {name for name in ("codes", "tree", "log_bias", "sketch") if parameters[name]}
     return groups | {f"tree-{kind}"} if parameters["tree"] else groups

@@ -17,19 +17,9 @@ from softindex.contents import to_stored as write_contents
 from softindex.errors import InputError
 from softindex.fields import damaged
 from softindex.kernels import Law, Request
-from softindex.laws import (
-    ADAPTIVE,
-    CERTIFIED,
-    EXACT,
-    LAWS,
-    PROVEN_METHODS,
-    TOP_K,
-    Method,
-    check_probes,
-    find_bounds,
-    find_law,
-)
+from softindex.laws import CERTIFIED, EXACT, LAWS, PROVEN_METHODS, TOP_K, Method, check_probes, find_bounds, find_law
 from softindex.progress import reporting
+from softindex.recall import plan_search, states_recall
 from softindex.records import Doubles, Draws, Estimate, Floats, Ids, Integers, Items, Json, Stored, TopK
 from softindex.restrictions import Unknown, exclude_items, excludes_nothing, restrict_draws
 from softindex.store import save as save_stored
@@ -43,13 +33,14 @@ __all__ = ["Index", "from_stored", "to_stored"]
 class Index:
     """Items partitioned into clusters, ready to be drawn from.  Made by `build` or `load`; never changes."""
 
-    __slots__ = ("_biased", "_contents", "_dim", "_engine", "_laws")
+    __slots__ = ("_biased", "_contents", "_dim", "_engine", "_laws", "_stated")
 
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
         self._dim: int = contents.parameters["dim"]
         self._biased: bool = contents.parameters["bias"]
         self._engine = make_engine(contents)
+        self._stated = states_recall(contents.parameters)
         self._laws: dict[tuple[str, int | None], tuple[Law, int, float]] = {}
 
     def __len__(self) -> int:
@@ -251,6 +242,7 @@ class Index:
         *,
         temperature: float = 1.0,
         probes: int | None = None,
+        recall: float | None = None,
         exclude: Any = None,
         unknown: Unknown = "error",
         threads: int | None = None,
@@ -262,26 +254,28 @@ class Index:
             k: Number of items.
             temperature: The score is `q.x + bias + temperature * log_bias`: the order of the probabilities at that
                 temperature.  Without log biases it does not matter.
-            probes: None: scan clusters until bounds on the others prove the k best.  m: scan at most the m most
-                promising clusters (more where these hold fewer than k items); `proven` and `gap` say what is proven.
+            probes: None: search until bounds on the rest prove the k best.  m: search at most the m most promising
+                clusters (more where these hold fewer than k items); `proven` and `gap` say what is proven.
+            recall: Search as many clusters as this share of the k best is expected to need, such as 0.99.  Measured at
+                build for items as queries; with `log_bias` or without a sketch the search is proven instead.
             exclude: Ids to leave out, (m,) for all queries or one sequence (or None) per query.
             unknown: "ignore": drop ids in `exclude` that the index does not hold.
             threads: Number of threads; all CPUs when None.
 
         Returns:
-            ids, scores and proven (b, k), gap and items_scored (b,).
+            ids, scores and proven (b, k), gap, items_scored and expected recall (b,).
         """
         batch, single = self._queries(queries)
         b, count, t = len(batch), check_count(k, "k"), check_temperature(temperature)
         if count > len(self):
             raise InputError(f"k is {count} but the index holds {len(self)} items; ask for at most that many.")
-        clusters = ADAPTIVE if probes is None else check_count(probes, "probes")
+        law, clusters, missed = plan_search(probes, recall, self.parameters)
         part = exclude_items(self._contents.ids, len(self), b, exclude, unknown)
         if part is not None:
             part.check_best(count)
         native, workers = None if part is None else part.native, check_threads(threads)
-        request = Request(batch, LAWS[EXACT], t, clusters, 0.0, native, 0, workers)
-        return calls.find_best(self._engine, self._contents.ids, request, (b, count, single))
+        request = Request(batch, law, t, clusters, missed, native, 0, workers)
+        return calls.find_best(self._engine, self._contents.ids, request, (b, count, single), stated=self._stated)
 
     def cluster_log_masses(
         self,

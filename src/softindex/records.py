@@ -17,7 +17,7 @@ Doubles = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Ids = NDArray[np.int64] | NDArray[np.str_]
 Json = Mapping[str, Any]
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Format version of new saves.  Files of every version up to this one load."""
 Report = Callable[[str, int, int], None]
 """report(stage, done, total): how far a stage of the work is."""
@@ -143,6 +143,24 @@ class Codes:
 
 
 @dataclass(frozen=True, slots=True)
+class Sketch:
+    """The items in four bits per number: mean of the cluster + scale * (code - 7.5), in cluster order.
+
+    Sixteen items make a block, whatever their clusters.  Codes are 0 .. 15; unused ones are 0.
+    """
+
+    values: NDArray[np.uint8]
+    """(ceil(n / 16), ceil(d / 8), 64) codes of eight coordinates of sixteen items: byte 4 i + j has coordinate j of
+    item i in its low half and coordinate j + 4 in its high half."""
+    scales: Floats
+    """(ceil(n / 16), 16) value of one step of the item's code; 0 past the last item."""
+    errors: Floats
+    """(k,) no member is farther from what its code stands for than this many steps (rounded up)."""
+    lengths: Floats
+    """(k,) no member's code - 7.5 is longer than this (rounded up)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Items:
     """The items of an index, cluster after cluster: row i is the item `index.ids[i]`.  The arrays are not copies."""
 
@@ -256,6 +274,9 @@ class TopK:
     """(b,) multiplications spent, of any width (`AdaptiveSoftmax` only)."""
     bytes_read: Integers | int | None = None
     """(b,) bytes of the weights and their copies that were read (`AdaptiveSoftmax` only)."""
+    recall: Doubles | float | None = None
+    """(b,) expected share of the true k best among the results, 1 where they are proven (`Index` only); NaN where the
+    index was built without what predicts it."""
 
 
 @dataclass(frozen=True, slots=True)

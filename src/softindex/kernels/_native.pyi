@@ -52,6 +52,18 @@ def scan_int8(
     Fill dots (b, n) with exact dot products of 8-bit rows (n, d) and 16-bit queries (b, d).
     """
 
+def sketch_masks(
+    values: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), order="C", device="cpu", writable=False)],
+    scales: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    queries: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    limits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    masks: Annotated[NDArray[numpy.uint16], dict(shape=(None, None), order="C", device="cpu")],
+    target: str = "",
+) -> None:
+    """
+    Fill masks (b, blocks) with a bit for every item of a sketch that reaches its query's limits (b, 2).
+    """
+
 def outer_product(
     query: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
     packed: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
@@ -248,7 +260,7 @@ class BestResults:
         positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
         scores: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
         proven: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order="C", device="cpu")],
-        gap: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+        statistics: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
         scored: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
     ) -> None: ...
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softindex.records import Dispersion, Doubles, Moments, Tree
+from softindex.records import Dispersion, Doubles, Floats, Moments, Tree
 
 BLOCK = 64
 SMALL_CLUSTER, SCAN_PER_ITEM, LARGEST_SHARE = 64, 6, 0.5
@@ -246,6 +246,23 @@ def law_log_prob(log_masses: NDArray[Any], true_masses: NDArray[Any], item_logit
 def top_k(scores: NDArray[Any], k: int) -> NDArray[np.int64]:
     """Positions of the k largest scores, best first; ties go to the lower position."""
     return np.argsort(-scores.astype(np.float64), kind="stable")[:k].astype(np.int64)
+
+
+def sketch_codes(values: NDArray[np.uint8], d: int) -> NDArray[np.int64]:
+    """Codes (16 blocks, d), 0 .. 15, of a sketch (blocks, groups, 64): see `records.Sketch`."""
+    blocks, groups, _ = values.shape
+    items = values.reshape(blocks, groups, 16, 4).transpose(0, 2, 1, 3)
+    halves = np.stack([items & 15, items >> 4], axis=3).reshape(16 * blocks, 8 * groups)
+    return halves[:, :d].astype(np.int64)
+
+
+def sketch_masks(
+    values: NDArray[np.uint8], scales: Floats, queries: NDArray[np.int8], shift: np.float32, least: np.float32
+) -> NDArray[np.bool_]:
+    """Which items (b, 16 blocks) reach: scale * (dot + shift) >= least, each step in float32."""
+    dots = queries.astype(np.int64) @ sketch_codes(values, queries.shape[1]).T
+    reached: Floats = scales.reshape(-1) * (dots.astype(np.float32) + np.float32(shift))
+    return ~(reached < np.float32(least))
 
 
 def conditional_law(log_prob: NDArray[Any], excluded: NDArray[Any]) -> Doubles:
