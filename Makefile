@@ -41,7 +41,7 @@ docs: .venv/docs
 
 install: .venv/all
 
-bench: .venv/all
+bench: .venv/bench
 	$(BIN)/python -m benchmarks paper --markdown docs/benchmarks.md
 	$(BIN)/python -m benchmarks
 
@@ -59,6 +59,10 @@ clean:
 
 .venv/all: .venv/core
 	$(PIP) install -c constraints.txt --no-build-isolation -e ".[data,train,mol,dev]"
+	touch $@
+
+.venv/bench: .venv/all
+	$(PIP) install -c constraints.txt --no-build-isolation -e ".[data,train,mol,dev,bench]"
 	touch $@
 
 .venv/docs: .venv/all

@@ -16,6 +16,7 @@ SECTIONS = {
     "threads": "draws:run_threads",
     "limits": "limits:run",
     "restricted": "restricted:run",
+    "top-k": "top_k:run",
     "build": "build:run",
     "partition": "partition:run",
     "adaptive": "adaptive:run",
@@ -27,7 +28,7 @@ SECTIONS = {
 }
 USUAL = ("audit", "draws", "limits", "fidelity", "defaults", "threads", "restricted", "build", "partition")
 """The sections that run when none is named."""
-ONE_THREAD = ("adaptive", "draws", "fidelity", "defaults", "threads", "limits", "restricted")
+ONE_THREAD = ("adaptive", "draws", "fidelity", "defaults", "threads", "limits", "restricted", "top-k")
 """Here BLAS must run on one thread, as our kernels do; in the other sections all may use every core."""
 
 

@@ -42,7 +42,8 @@ def test_the_recall_asked_for_is_met_and_stated_on_new_queries(index, recall):
     error = 4 * measured.std() / len(measured) ** 0.5
     assert measured.mean() >= recall - error
     assert result.recall.mean() >= recall
-    assert abs(measured.mean() - result.recall.mean()) < 0.05
+    # Stated on the safe side, and not far from it.
+    assert result.recall.mean() - error <= measured.mean() < result.recall.mean() + 0.15
     assert result.items_scored.mean() < truth.items_scored.mean() + 1
 
 
@@ -55,7 +56,10 @@ def test_probes_state_the_recall_to_expect(index):
         stated.append(result.recall.mean())
         measured.append(found(result, truth).mean())
     assert (np.diff(stated) >= 0).all()
-    assert np.abs(np.array(stated) - measured).max() < 0.1
+    # On the safe side: items found by chance are not predicted.
+    distances = np.array(measured) - stated
+    assert distances.min() > -0.02
+    assert distances.max() < 0.2
     assert stated[-1] == measured[-1] == 1.0
 
 

@@ -260,7 +260,7 @@ class TopK:
     """(b,) no item outside the result scores more than this above the last one in it; 0 means these are the k best.
     NaN where nothing is proven."""
     items_scored: Integers | int
-    """(b,) number of items whose score was computed."""
+    """(b,) number of items whose score was computed; those that a sketch in few bits ruled out do not count."""
     log_prob: Doubles | None = None
     """(b, k) natural log of their probabilities (`AdaptiveSoftmax` only)."""
     log_partition: Estimate | None = None

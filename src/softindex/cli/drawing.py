@@ -104,7 +104,10 @@ def top_k(
     k: Annotated[int, typer.Option("-k", help="Items per query.")] = 10,
     probes: Annotated[
         int | None,
-        typer.Option(help="Clusters to scan. When left out, scan until the result is proven: up to all items."),
+        typer.Option(help="Clusters to search at most. When left out, search until the result is proven."),
+    ] = None,
+    recall: Annotated[
+        float | None, typer.Option(help="Expected share of the k best to find, such as 0.99; proven when left out.")
     ] = None,
     temperature: Temperature = 1.0,
     exclude: Exclude = None,
@@ -118,14 +121,14 @@ def top_k(
     - or null where nothing is proven. The temperature matters only in an index with log biases.
     """
     loaded, batch = open_index(index), read_queries(queries)
-    options = given(probes=probes, threads=threads)
+    options = given(probes=probes, recall=recall, threads=threads)
     best = loaded.top_k(batch, k, temperature=temperature, **_excluding(loaded, exclude, unknown), **options)
     _print_top_k(best, k, len(batch), as_json=as_json)
 
 
 def _print_top_k(best: TopK, k: int, count: int, *, as_json: bool) -> None:
     if as_json:
-        print_rows(best, ("ids", "scores", "proven", "gap", "items_scored"), count, {})
+        print_rows(best, ("ids", "scores", "proven", "gap", "recall", "items_scored"), count, {})
         return
     columns = {
         "score": [[f"{value:.6g}" for value in row] for row in best.scores],
@@ -133,6 +136,7 @@ def _print_top_k(best: TopK, k: int, count: int, *, as_json: bool) -> None:
     }
     per_query = {
         "gap": [written_error(value) for value in np.asarray(best.gap)],
+        "recall": [written_error(value) for value in np.asarray(best.recall)],
         "items scored": [f"{value:,}" for value in np.asarray(best.items_scored)],
     }
     print_draws(f"top {k}", best.ids, columns, per_query)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from softindex.fields import INDEX
 from softindex.index import Index, to_stored
-from softindex.laws import CERTIFIED, LAWS
+from softindex.laws import CERTIFIED, LAWS, TOP_K
 
 __all__ = ["draw_bytes"]
 
@@ -23,5 +23,7 @@ def draw_bytes(index: Index, method: str) -> int:
     if law.kind == "exhaustive":
         return total
     clusters = {name: array for name, array in arrays.items() if name not in SCANNED}
-    groups = ["", "outliers"] + [kind] * law.dispersion + ["codes"] * (method == CERTIFIED)
+    groups = (
+        ["", "outliers"] + [kind] * law.dispersion + ["codes"] * (method == CERTIFIED) + ["sketch"] * (method == TOP_K)
+    )
     return total + INDEX.memory(clusters, groups)
