@@ -12,6 +12,7 @@ import softindex
 from softindex.cli.options import AsJson, IndexPath, Threads, app
 from softindex.cli.printing import print_json, print_line, print_table
 from softindex.cli.reading import read_array, read_ids
+from softindex.fields import INDEX
 from softindex.progress import reporting
 from softindex.store import check_path, read_manifest
 from softindex.store import verify as verify_stored
@@ -65,7 +66,7 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Build an index of the vectors and save it."""
-    check_path(index)
+    check_path(index, INDEX.kind)
     built = softindex.build(
         vectors,
         ids=None if ids is None else read_ids(ids),

@@ -47,11 +47,11 @@ def save(path: PathLike, stored: Stored, *, progress: Progress | None = None) ->
         raise save_error(error, target, manifest.bytes) from error
 
 
-def check_path(path: PathLike) -> None:
-    """Raise what `save` would raise for this path, before a long build; writes nothing."""
+def check_path(path: PathLike, kind: str) -> None:
+    """Raise what saving this kind would raise for this path, before a long build; writes nothing."""
     target = _resolve(path)
     try:
-        check_target(target)
+        check_target(target, kind)
     except OSError as error:
         raise save_error(error, target, 0) from error
 
