@@ -17,7 +17,7 @@ Doubles = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Ids = NDArray[np.int64] | NDArray[np.str_]
 Json = Mapping[str, Any]
-FORMAT_VERSION = 4
+FORMAT_VERSION = 3
 """Format version of new saves.  Files of every version up to this one load."""
 Report = Callable[[str, int, int], None]
 """report(stage, done, total): how far a stage of the work is."""

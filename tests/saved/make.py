@@ -1,4 +1,4 @@
-"""How the directories under v4 were made.  They are kept, not made again: `python tests/saved/make.py` refuses to."""
+"""How the directories under v3 were made.  They are kept, not made again: `python tests/saved/make.py` refuses to."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ import numpy as np
 
 import softindex
 
-FOLDER = Path(__file__).parent / "v4"
+FOLDER = Path(__file__).parent / "v3"
 SETTINGS = {
     "rows": {},
     "integers": {"ids": list(range(1000, 0, -10)), "dispersion": "none", "clusters": 7},
