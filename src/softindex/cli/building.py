@@ -51,10 +51,7 @@ def build(
     codes: Annotated[
         bool, typer.Option("--codes", help="Also keep every item in eight bits per number, for faster certified draws.")
     ] = False,
-    sketch: Annotated[
-        bool,
-        typer.Option(help="Keep every item in four bits per number, an eighth of the vectors' memory, for top-k."),
-    ] = True,
+    sketch: Annotated[bool, typer.Option(help="Keep every item in four bits per number, for a fast top-k.")] = True,
     tree: Annotated[
         bool, typer.Option("--tree", help="Cluster by a binary tree, for the hierarchical methods.")
     ] = False,

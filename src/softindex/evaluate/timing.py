@@ -21,9 +21,10 @@ def take_turns(
     arguments: Sequence[Any],
     *,
     stretch: int = 20,
+    clock: Callable[[], float] = time.perf_counter,
     report: Callable[[int, int], None] | None = None,
 ) -> dict[Name, Doubles]:
-    """Seconds (m,) that each function takes for each of the m arguments.
+    """Seconds (m,) that each function takes for each of the m arguments, by the clock.
 
     Each function runs on `stretch` arguments before the next one does.  Switching after every argument would measure
     cold caches: an index in service keeps its cluster means in the cache, and a full scan in between would evict them.
@@ -32,9 +33,9 @@ def take_turns(
     for part in blocks(len(arguments), stretch):
         for name, function in functions.items():
             for argument in arguments[part]:
-                begin = time.perf_counter()
+                begin = clock()
                 function(argument)
-                seconds[name].append(time.perf_counter() - begin)
+                seconds[name].append(clock() - begin)
         if report is not None:
             report(part.stop, len(arguments))
     return {name: np.array(values) for name, values in seconds.items()}
