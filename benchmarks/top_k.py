@@ -57,7 +57,7 @@ def numpy_search(items: Floats) -> Search:
     return lambda queries: np.partition(queries @ items.T, -BEST, axis=1)[:, -BEST:]
 
 
-def faiss_searches(items: Floats, clusters: int) -> dict[str, Search]:
+def faiss_searches(items: Floats, clusters: int, *, graphs: bool) -> dict[str, Search]:
     """Those of faiss.  IVFPQ compresses to an eighth like our sketch, and refines 100 candidates with the vectors."""
     d = items.shape[1]
 
@@ -75,11 +75,14 @@ def faiss_searches(items: Floats, clusters: int) -> dict[str, Search]:
 
         return run
 
-    flat, ivf, hnsw = made("Flat"), made(f"IVF{clusters},Flat"), made("HNSW32")
+    flat, ivf = made("Flat"), made(f"IVF{clusters},Flat")
     pq = made(f"IVF{clusters},PQ{d // 4 if d % 8 else d // 2}x4fs,RFlat")
     searches = {"faiss Flat": search(flat)}
     searches |= {f"faiss IVFFlat, nprobe {m}": search(ivf, nprobe=m) for m in PROBES}
     searches |= {f"faiss IVFPQ x4fs, refined, nprobe {m}": search(pq, nprobe=m, k_factor_rf=10) for m in (16, 64, 256)}
+    if not graphs:
+        return searches
+    hnsw = made("HNSW32")
     return searches | {f"faiss HNSW32, efSearch {ef}": search(hnsw, efSearch=ef) for ef in (64, 256, 1024)}
 
 
@@ -111,11 +114,10 @@ def measure(name: str, vectors: Floats, *, graphs: bool) -> Table:
     held, items = np.ascontiguousarray(vectors[chosen]), np.delete(vectors, chosen, axis=0)
     queries, batch = [query[None] for query in held[:QUERIES]], held[QUERIES:]
     index = softindex.build(items, progress=True)
-    searches = {**our_searches(index), "NumPy": numpy_search(items), **faiss_searches(items, index.clusters)}
+    searches = {**our_searches(index), "NumPy": numpy_search(items)}
+    searches |= faiss_searches(items, index.clusters, graphs=graphs)
     if graphs:
         searches |= usearch_searches(items)
-    else:
-        searches = {label: run for label, run in searches.items() if "HNSW" not in label}
     faiss.omp_set_num_threads(1)
     truth = np.sort(held[:QUERIES].astype(np.float64) @ items.T.astype(np.float64), axis=1)[:, -BEST:][:, :1]
     # The time of the process: all run on one thread, and others may be waiting for the same cores.
