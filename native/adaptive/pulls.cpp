@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/interrupt.h"
+
 namespace softindex {
 namespace {
 
@@ -14,6 +16,7 @@ constexpr int64_t blocks_at_once = 8;
 void pull_blocks(const Kernels& kernels, const Pulls& pulls, const int64_t* arms, int64_t count,
                  const PullState& state) {
   for (int64_t r = 0; r < pulls.rounds; r += blocks_at_once) {
+    if (r > 0) check_interrupt();
     Pulls some = pulls;
     some.which += r;
     some.queries += r * lanes;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/interrupt.h"
 #include "base/philox.h"
 
 namespace softindex {
@@ -30,13 +31,17 @@ inline QueryNames name_queries(const float* queries, int64_t b, int64_t d) {
   QueryNames names;
   std::vector<uint64_t>& contents = names.contents;
   contents.resize(b);
-  for (int64_t q = 0; q < b; ++q) contents[q] = hash_query(queries + q * d, d);
+  for (int64_t q = 0; q < b; ++q) {
+    check_interrupt_every(1 << 10, q);
+    contents[q] = hash_query(queries + q * d, d);
+  }
   names.streams = contents;
   if (b == 1) return names;
   std::vector<int64_t> order(b);
   std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(),
-            [&](int64_t a, int64_t c) { return contents[a] != contents[c] ? contents[a] < contents[c] : a < c; });
+  sort_until_interrupted(order.data(), order.data() + b, [&](int64_t a, int64_t c) {
+    return contents[a] != contents[c] ? contents[a] < contents[c] : a < c;
+  });
   uint64_t copy = 0;
   for (int64_t i = 1; i < b; ++i) {
     copy = contents[order[i]] == contents[order[i - 1]] ? copy + 1 : 0;

@@ -5,6 +5,7 @@
 #include "adaptive/rows.h"
 #include "adaptive/screens.h"
 #include "bindings/arrays.h"
+#include "bindings/native_call.h"
 
 using namespace nanobind::literals;
 
@@ -18,8 +19,9 @@ void screen(In<int8_t, 2> codes, In<int16_t, 2> queries, Out<int64_t, 2> dots, i
   for (int64_t i = 0; i < b * padded(d); ++i)
     expect(queries.data()[i] >= -16383 && queries.data()[i] <= 16383, "queries must lie within -16383 .. 16383");
   const Kernels& kernels = kernels_named(target);
-  nb::gil_scoped_release release;
-  screen_rows(kernels, {codes.data(), n, d, codes.data() + n * d}, queries.data(), b, threads, dots.data());
+  call_native([&] {
+    screen_rows(kernels, {codes.data(), n, d, codes.data() + n * d}, queries.data(), b, threads, dots.data());
+  });
 }
 
 void screen_nibbles(In<uint8_t, 2> codes, In<int8_t, 2> queries, Out<int64_t, 2> dots, int64_t threads,
@@ -28,14 +30,12 @@ void screen_nibbles(In<uint8_t, 2> codes, In<int8_t, 2> queries, Out<int64_t, 2>
   expect(width % 32 == 0 && chunks <= 1 << 14 && fits(queries, b, 2 * width) && fits(dots, b, n), shapes_disagree);
   for (int64_t i = 0; i < b * 2 * width; ++i) expect(queries.data()[i] != -128, "queries must lie within -127 .. 127");
   const Kernels& kernels = kernels_named(target);
-  nb::gil_scoped_release release;
-  screen_nibble_rows(kernels, {codes.data(), n, chunks}, queries.data(), b, threads, dots.data());
+  call_native([&] { screen_nibble_rows(kernels, {codes.data(), n, chunks}, queries.data(), b, threads, dots.data()); });
 }
 
 void widen(In<uint16_t, 2> rows, bool brain, Out<float, 2> wide) {
   expect(fits(wide, rows.shape(0), rows.shape(1)), shapes_disagree);
-  nb::gil_scoped_release release;
-  (brain ? widen_bfloat16 : widen_float16)(rows.data(), (int64_t)rows.size(), wide.data());
+  call_native([&] { (brain ? widen_bfloat16 : widen_float16)(rows.data(), (int64_t)rows.size(), wide.data()); });
 }
 
 void double_dots(In<float, 2> rows, In<int64_t, 1> which, In<double, 1> query, Out<double, 1> dots,
@@ -44,8 +44,9 @@ void double_dots(In<float, 2> rows, In<int64_t, 1> which, In<double, 1> query, O
   expect(fits(query, d) && fits(dots, count), shapes_disagree);
   expect(within(which, n), "there is no such row");
   const Kernels& kernels = kernels_named(target);
-  nb::gil_scoped_release release;
-  dot_rows(kernels, {rows.data(), n, d, rows.data() + n * d}, which.data(), count, query.data(), dots.data());
+  call_native([&] {
+    dot_rows(kernels, {rows.data(), n, d, rows.data() + n * d}, which.data(), count, query.data(), dots.data());
+  });
 }
 
 void pull(In<float, 3> blocks, In<int64_t, 1> which, In<float, 2> queries, In<int64_t, 1> arms, In<double, 1> scales,
@@ -57,11 +58,10 @@ void pull(In<float, 3> blocks, In<int64_t, 1> which, In<float, 2> queries, In<in
   expect(within(which, count), "there is no such block");
   expect(within(arms, n), "there is no such row");
   const Kernels& kernels = kernels_named(target);
-  nb::gil_scoped_release release;
   const Pulls pulls = {blocks.data(), n, which.data(), queries.data(), scales.data(), weights.data(), rounds};
   double* rows = state.data();
   const PullState sums = {rows, rows + n, rows + 2 * n, rows + 3 * n, rows + 4 * n};
-  pull_blocks(kernels, pulls, arms.data(), (int64_t)arms.shape(0), sums);
+  call_native([&] { pull_blocks(kernels, pulls, arms.data(), (int64_t)arms.shape(0), sums); });
 }
 
 }  // namespace

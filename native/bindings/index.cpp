@@ -11,6 +11,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/named_arrays.h"
+#include "bindings/native_call.h"
 #include "index/engine.h"
 #include "index/probe.h"
 
@@ -157,8 +158,7 @@ class BoundEngine {
     const bool proven = request.law.kind == Kind::certified && request.restriction == nullptr;
     expect(!proven || (draws.low && draws.high), "certified draws have bounds");
     expect(request.restriction == nullptr || draws.left, "restricted draws count the items left");
-    nb::gil_scoped_release release;
-    engine_.sample(request, draws.results());
+    call_native([&] { engine_.sample(request, draws.results()); });
   }
 
   void log_prob(const BoundRequest& bound, In<int64_t, 2> positions, Doubles2 log_prob) {
@@ -167,8 +167,7 @@ class BoundEngine {
     expect(fits(positions, request.b, m) && fits(log_prob, request.b, m), unfit);
     // Larger arrays of a mapped file, the positions of ids among them, are not checked when it is loaded.
     for (int64_t i = 0; i < request.b * m; ++i) check_position(positions.data()[i]);
-    nb::gil_scoped_release release;
-    engine_.log_prob(request, {m, positions.data(), log_prob.data()});
+    call_native([&] { engine_.log_prob(request, {m, positions.data(), log_prob.data()}); });
   }
 
   void log_partition(const BoundRequest& bound, Doubles2 values, Ints1 scored) {
@@ -176,8 +175,7 @@ class BoundEngine {
     expect(fits(values, 3, request.b) && fits(scored, request.b), unfit);
     expect(request.law.kind != Kind::tree, "a tree has no log Z");
     expect(request.confidence == 1 || request.law.kind == Kind::certified, "this law has no bounds");
-    nb::gil_scoped_release release;
-    engine_.log_partition(request, {log_partition_rows(values.data(), request.b), scored.data()});
+    call_native([&] { engine_.log_partition(request, {log_partition_rows(values.data(), request.b), scored.data()}); });
   }
 
   void top_k(const BoundRequest& bound, const BoundBest& best) {
@@ -186,15 +184,13 @@ class BoundEngine {
     const BestResults results = best.results();
     for (int64_t q = 0; q < request.b; ++q)
       expect(results.k >= 1 && results.k <= engine_.view().n - request.excluded_of(q).count, "there are fewer items");
-    nb::gil_scoped_release release;
-    engine_.top_k(request, results);
+    call_native([&] { engine_.top_k(request, results); });
   }
 
   void masses(const BoundRequest& bound, Doubles2 log_masses, Doubles1 error, Ints1 scored) {
     const Request& request = check(bound);
     expect(fits(log_masses, request.b, engine_.view().k) && fits(scored, request.b) && fits(error, request.b), unfit);
-    nb::gil_scoped_release release;
-    engine_.masses(request, {log_masses.data(), error.data(), scored.data()});
+    call_native([&] { engine_.masses(request, {log_masses.data(), error.data(), scored.data()}); });
   }
 
   double coded_scores(const BoundRequest& bound, int64_t cluster, Out<float, 1> scores) {
@@ -211,8 +207,9 @@ class BoundEngine {
     const int64_t k = engine_.view().k;
     expect(request.b == 1 && request.law.kind == Kind::certified, "bounds are for one query of a certified law");
     expect(fits(lower, k) && fits(upper, k) && fits(scanned, k), "the result arrays do not fit the clusters");
-    nb::gil_scoped_release release;
-    return engine_.mass_bounds(request, lower.data(), upper.data(), scanned.data());
+    double pivot = 0;
+    call_native([&] { pivot = engine_.mass_bounds(request, lower.data(), upper.data(), scanned.data()); });
+    return pivot;
   }
 
  private:

@@ -6,6 +6,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/named_arrays.h"
+#include "bindings/native_call.h"
 #include "mixture/scorer.h"
 
 using namespace nanobind::literals;
@@ -33,8 +34,7 @@ class BoundMixture {
     const MixtureQueries<float> batch = view_queries(queries, gates);
     const Exclusions exclusions = view_exclusions(offsets, excluded, batch.count);
     const Ranking result = view_ranking(positions, scores, batch.count);
-    nb::gil_scoped_release release;
-    scorer_.best(batch, exclusions, threads, result);
+    call_native([&] { scorer_.best(batch, exclusions, threads, result); });
   }
 
   void best_average(In<float, 2> queries, In<int64_t, 1> offsets, In<int64_t, 1> excluded, int64_t threads,
@@ -43,8 +43,8 @@ class BoundMixture {
     expect(fits(queries, b, scorer_.shape().d), bad_queries);
     expect(keep >= 1 && fits(positions, b, keep), unfit);
     const Exclusions exclusions = view_exclusions(offsets, excluded, b);
-    nb::gil_scoped_release release;
-    scorer_.best_average(queries.data(), b, exclusions, threads, {keep, positions.data(), nullptr});
+    call_native(
+        [&] { scorer_.best_average(queries.data(), b, exclusions, threads, {keep, positions.data(), nullptr}); });
   }
 
   void largest(In<float, 4> queries, In<int64_t, 1> offsets, In<int64_t, 1> excluded, int64_t threads,
@@ -54,8 +54,8 @@ class BoundMixture {
     expect(fits(largest, b, scorer_.size()), unfit);
     expect(!listed || (keep >= 1 && fits(*listed, b, scorer_.shape().pairs(), keep)), unfit);
     const Exclusions exclusions = view_exclusions(offsets, excluded, b);
-    nb::gil_scoped_release release;
-    scorer_.largest(batch, exclusions, threads, largest.data(), {keep, data_or_null(listed), nullptr});
+    call_native(
+        [&] { scorer_.largest(batch, exclusions, threads, largest.data(), {keep, data_or_null(listed), nullptr}); });
   }
 
   void score_listed(In<float, 4> queries, MaybeIn<float, 2> gates, In<int64_t, 1> offsets, In<int64_t, 1> positions,
@@ -63,8 +63,7 @@ class BoundMixture {
     const MixtureQueries<float> batch = view_queries(queries, gates);
     const PositionLists lists = view_lists(offsets, positions, batch.count);
     expect(fits(scores, lists.total()), unfit);
-    nb::gil_scoped_release release;
-    scorer_.score_listed(batch, lists, threads, scores.data());
+    call_native([&] { scorer_.score_listed(batch, lists, threads, scores.data()); });
   }
 
   void best_listed(In<float, 4> queries, MaybeIn<float, 2> gates, In<int64_t, 1> offsets, In<int64_t, 1> listed,
@@ -72,8 +71,7 @@ class BoundMixture {
     const MixtureQueries<float> batch = view_queries(queries, gates);
     const PositionLists lists = view_lists(offsets, listed, batch.count);
     const Ranking result = view_ranking(positions, scores, batch.count);
-    nb::gil_scoped_release release;
-    scorer_.best_listed(batch, lists, threads, result);
+    call_native([&] { scorer_.best_listed(batch, lists, threads, result); });
   }
 
   void score_precisely(In<double, 4> queries, MaybeIn<double, 2> gates, In<int64_t, 1> offsets,
@@ -81,8 +79,7 @@ class BoundMixture {
     const MixtureQueries<double> batch = view_queries(queries, gates);
     const PositionLists lists = view_lists(offsets, positions, batch.count);
     expect(fits(scores, lists.total()), unfit);
-    nb::gil_scoped_release release;
-    scorer_.score_precisely(batch, lists, threads, scores.data());
+    call_native([&] { scorer_.score_precisely(batch, lists, threads, scores.data()); });
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "base/interrupt.h"
 #include "index/changing_weights.h"
 
 namespace softindex {
@@ -26,7 +27,10 @@ class Sampler {
 
   Bracket run(int64_t n, const ProvenSlots& slots) {
     workspace_.pending.clear();
-    for (int64_t j = 0; j < n; ++j) draw(j, slots);
+    for (int64_t j = 0; j < n; ++j) {
+      check_interrupt_every(1 << 6, j);
+      draw(j, slots);
+    }
     pick_pending(slots);
     const Bracket all = certificate_.bracket();
     for (int64_t j = 0; j < n; ++j) {

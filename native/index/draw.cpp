@@ -5,6 +5,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "base/interrupt.h"
+
 namespace softindex {
 namespace {
 
@@ -50,6 +52,7 @@ void pick_items(const Context& context, const ScannedCluster& scanned, const Pen
                 const Slots& slots) {
   const Workspace& workspace = context.workspace;
   for (const PendingDraw* next = begin; next != end; ++next) {
+    check_interrupt_every(1 << 14, next - begin);
     const int64_t i =
         context.kernels.pick(workspace.weights.data(), workspace.prefix.data(), scanned.count, next->uniform);
     slots.positions[next->slot] = scanned.begin + i;
@@ -65,8 +68,18 @@ std::vector<int64_t> cut_by_cluster(const PendingDraw* pending, int64_t count) {
   return cuts;
 }
 
+void resize_pending(std::vector<PendingDraw>& pending, int64_t count) {
+  constexpr int64_t step = 1 << 20;
+  pending.reserve(count);
+  for (int64_t size = std::min(count, step); size < count; size += step) {
+    pending.resize(size);
+    check_interrupt();
+  }
+  pending.resize(count);
+}
+
 void order_by_cluster(PendingDraw* begin, PendingDraw* end) {
-  std::sort(begin, end, [](const PendingDraw& a, const PendingDraw& b) {
+  sort_until_interrupted(begin, end, [](const PendingDraw& a, const PendingDraw& b) {
     return a.cluster != b.cluster ? a.cluster < b.cluster : a.slot < b.slot;
   });
 }
@@ -82,6 +95,7 @@ void choose_clusters(const Query& query, const double* log_masses, const Total& 
                      PendingDraw* pending) {
   const Workspace& workspace = query.workspace;
   for (int64_t j = 0; j < n; ++j) {
+    check_interrupt_every(1 << 14, j);
     const Uniforms u = query.stream((uint64_t)j);
     const int64_t cluster =
         query.kernels.pick(workspace.cluster_weights.data(), workspace.cluster_prefix.data(), query.view.k, u.first);
@@ -119,7 +133,7 @@ void draw_items(const Context& context, const StagedQueries& queries, int64_t n,
 
 void locate_items(const Context& context, const int64_t* positions, int64_t m) {
   std::vector<PendingDraw>& pending = context.workspace.pending;
-  pending.resize(m);
+  resize_pending(pending, m);
   for (int64_t j = 0; j < m; ++j) pending[j] = {context.view.cluster_of(positions[j]), j, 0.0, 0.0};
   order_by_cluster(pending.data(), pending.data() + m);
 }

@@ -91,4 +91,7 @@ std::vector<int64_t> cut_by_cluster(const PendingDraw* pending, int64_t count);
 // In the order of clusters, and of slots within a cluster.
 void order_by_cluster(PendingDraw* begin, PendingDraw* end);
 
+// Makes room for this many draws, in steps that an interrupt ends: touching gigabytes of new memory takes seconds.
+void resize_pending(std::vector<PendingDraw>& pending, int64_t count);
+
 }  // namespace softindex

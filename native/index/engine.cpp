@@ -226,7 +226,7 @@ void Engine::choose(const Request& request, const Batch& batch, const DrawResult
 void Engine::sample_batch(const Request& request, const Batch& batch, const DrawResults& results) {
   const int64_t count = batch.count * results.n;
   std::vector<PendingDraw>& pending = batch.workspace.pending;
-  pending.resize(count);
+  resize_pending(pending, count);
   choose(request, batch, results, pending.data());
   // All draws in the order of their clusters: those that chose the same cluster share one read of its memory.
   if (batch.count > 1) order_by_cluster(pending.data(), pending.data() + count);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/interrupt.h"
 #include "index/draw.h"
 #include "index/top_k.h"
 
@@ -158,6 +159,7 @@ void draw_listed(const Query& query, const Listed& listed, int64_t n, int64_t* p
   const bool replace = query.request.restriction->replace;
   ListedWeights weights(query.kernels, listed.log_prob);
   for (int64_t j = 0; j < n; ++j) {
+    check_interrupt_every(1 << 8, j);
     const int64_t i = weights.pick(query.stream((uint64_t)j).first);
     positions[j] = listed.positions[i];
     log_prob[j] = replace ? listed.log_prob[i] : weights.log_step(i);

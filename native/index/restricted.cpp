@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/interrupt.h"
 #include "index/draw.h"
 #include "index/listed.h"
 #include "index/remainder.h"
@@ -14,7 +15,7 @@ namespace {
 // Independent draws: those that chose the same cluster share its weighing.
 void draw_with_replacement(const Query& query, Remainder& rest, int64_t n, const Slots& slots) {
   std::vector<PendingDraw>& pending = query.workspace.pending;
-  pending.resize(n);
+  resize_pending(pending, n);
   const Total total = weigh_clusters(query, rest.log_masses());
   choose_clusters(query, rest.log_masses(), total, n, 0, pending.data());
   for (int64_t from = 0, to = 0; from < n; from = to) {
@@ -29,6 +30,7 @@ void draw_with_replacement(const Query& query, Remainder& rest, int64_t n, const
 void draw_in_sequence(const Query& query, Remainder& rest, int64_t n, const Slots& slots) {
   const Workspace& workspace = query.workspace;
   for (int64_t j = 0; j < n; ++j) {
+    check_interrupt_every(1 << 6, j);
     const Uniforms u = query.stream((uint64_t)j);
     const Total total = weigh_clusters(query, rest.log_masses());
     const int64_t cluster =

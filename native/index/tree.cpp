@@ -5,6 +5,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "base/interrupt.h"
 #include "index/draw.h"
 #include "index/masses.h"
 
@@ -121,6 +122,7 @@ void leaf_shares(const Group& group) {
 void choose_leaves(Query& query, int64_t n, int64_t first_slot, PendingDraw* pending) {
   TreeWalk walk(query);
   for (int64_t j = 0; j < n; ++j) {
+    check_interrupt_every(1 << 14, j);
     const Uniforms u = query.stream((uint64_t)j);
     const TreeWalk::Leaf leaf = walk.descend(u.first);
     pending[j] = {leaf.cluster, first_slot + j, u.second, leaf.log_share};

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "base/aligned.h"
+#include "base/fork_lock.h"
 #include "index/view.h"
 
 namespace softindex {
@@ -91,14 +93,15 @@ struct Workspace {
   }
 };
 
-// Workspaces that are not in use. Taking one is a lock and a pop; nothing is global.
+// Workspaces that are not in use. Taking one is a lock and a pop. All indexes share the lock: a child that is forked
+// while another thread holds a lock could never take it, except for this one.
 class WorkspacePool {
  public:
   class Lease {
    public:
     Lease(WorkspacePool& pool, const View& view) : pool_(pool) {
       {
-        std::lock_guard<std::mutex> hold(pool_.mutex_);
+        std::lock_guard<std::mutex> hold(fork_lock());
         if (!pool_.free_.empty()) {
           workspace_ = std::move(pool_.free_.back());
           pool_.free_.pop_back();
@@ -109,8 +112,12 @@ class WorkspacePool {
     ~Lease() {
       // A call for millions of draws must not keep their memory once it is over.
       if (workspace_->pending.capacity() > 1 << 16) std::vector<PendingDraw>().swap(workspace_->pending);
-      std::lock_guard<std::mutex> hold(pool_.mutex_);
-      pool_.free_.push_back(std::move(workspace_));
+      const std::lock_guard<std::mutex> hold(fork_lock());
+      try {
+        pool_.free_.push_back(std::move(workspace_));
+      } catch (const std::bad_alloc&) {
+        // Then the next call makes a new one.
+      }
     }
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
@@ -122,7 +129,6 @@ class WorkspacePool {
   };
 
  private:
-  std::mutex mutex_;
   std::vector<std::unique_ptr<Workspace>> free_;
 };
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from softindex.adaptive.rows import Rows
 from softindex.kernels import padded, screen, screen_nibbles
+from softindex.lazy import lazy
 from softindex.outward import round_up
 from softindex.quantise import quantise, row_norms
 from softindex.records import Doubles, Floats
@@ -108,22 +108,22 @@ class PreparedQuery:
         self.given, self.lengths, self._columns = given, lengths, columns
         self._rounded: dict[int, Rounded] = {}
 
-    @cached_property
+    @lazy
     def vector(self) -> Doubles:
         """(d,) in float64."""
         return np.asarray(self.given, np.float64)
 
-    @cached_property
+    @lazy
     def scaled(self) -> Doubles:
         """(d,) multiplied by the column scales."""
         return self.vector if self._columns is None else np.asarray(self.vector * self._columns)
 
-    @cached_property
+    @lazy
     def norm(self) -> float:
         """Norm of the scaled query, rounded up."""
         return _norm(self.scaled)
 
-    @cached_property
+    @lazy
     def magnitudes(self) -> Doubles:
         """(n,) upper bounds on the sum over j of |row_j query_j| (Cauchy-Schwarz)."""
         return np.asarray(self.lengths.astype(np.float64) * (self.norm * (1 + 2.0**-50)))

@@ -37,6 +37,17 @@ def between(law: Doubles, truth: Doubles) -> Distances:
     The masses need not be normalised.  Inside a cluster every method draws from the exact softmax, so the masses of
     the clusters determine all distances.
     """
+    # In blocks, which bound the memory and let a signal in: there may be a million queries.
+    parts = [_between(law[part], truth[part]) for part in blocks(len(law), rows_per_block(BLOCK_VALUES, law.shape[1]))]
+    return Distances(
+        np.concatenate([part.kl for part in parts]),
+        np.concatenate([part.reverse_kl for part in parts]),
+        np.concatenate([part.total_variation for part in parts]),
+        np.concatenate([part.ratio_spread for part in parts]),
+    )
+
+
+def _between(law: Doubles, truth: Doubles) -> Distances:
     log_p = law - np.logaddexp.reduce(law, axis=1, keepdims=True)
     log_s = truth - np.logaddexp.reduce(truth, axis=1, keepdims=True)
     filled = np.isfinite(log_s)

@@ -56,7 +56,10 @@ def find_truth(
 ) -> Truth:
     """The exact softmax for queries (b, d), in a few blocks of memory whatever the number of items."""
     b, k = len(queries), len(items.offsets) - 1
-    log_masses = np.full((len(temperatures), k, b), -np.inf)
+    log_masses = np.empty((len(temperatures), k, b))
+    # Row by row, because a signal waits for the end of a NumPy call: filling gigabytes at once takes seconds.
+    for cluster in range(k):
+        log_masses[:, cluster] = -np.inf
     counts, means, squares = np.zeros((k, 1)), np.zeros((k, b)), np.zeros((k, b))
     step = min(rows_per_block(BLOCK_SCORES, b), rows_per_block(BLOCK_VALUES, items.vectors.shape[1]))
     # Each thread has its own blocks in memory.

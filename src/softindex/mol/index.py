@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from functools import partial
 from typing import Any, Literal
 
@@ -21,6 +20,7 @@ from softindex.arguments import (
 )
 from softindex.blas import blas_threads
 from softindex.errors import InputError
+from softindex.locks import ForkLock
 from softindex.mol import storage
 from softindex.mol.items import EncodedItems, count_items, encode_items
 from softindex.mol.options import DEFAULT_CANDIDATES, check_available, check_method, check_search
@@ -53,7 +53,7 @@ class MixtureIndex:
     def __init__(self, snapshot: Snapshot, similarity: LearnedSimilarity | None = None) -> None:
         self._snapshot, self._similarity = snapshot, similarity
         # Changes start from the current snapshot: two at a time would lose one of them.
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def __len__(self) -> int:
         return self._snapshot.n

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from softindex.errors import InputError, show
 from softindex.records import Stored
+from softindex.signals import interrupts_put_off
 from softindex.store.format import DTYPES, EAGER_BYTES, BlobCheck, Manifest, Verification, draft
 from softindex.store.reading import check_blob, manifest_of, map_blob, opened, read_blob, steadily, uncounted
 from softindex.store.replacing import check_target, commit, remove_leftovers, save_error, temporary_beside, write
@@ -26,7 +27,8 @@ def save(path: PathLike, stored: Stored, *, progress: Progress | None = None) ->
 
     If the process is killed at any step, `path` loads as the old save or the new one.  A file, a directory that
     softindex did not save, or a save of another kind, is never replaced; an empty directory is.  Arrays are written in
-    pieces of 8 MiB whatever their layout: they may exceed memory, and may be mapped from `path` itself.
+    pieces of 8 MiB whatever their layout: they may exceed memory, and may be mapped from `path` itself.  Ctrl-C ends a
+    save after the present piece, and what was written is removed.
 
     Raises:
         InputError: When something cannot be stored.
@@ -35,14 +37,15 @@ def save(path: PathLike, stored: Stored, *, progress: Progress | None = None) ->
     target = _resolve(path)
     manifest = draft(stored)
     try:
-        check_target(target, stored.kind)
-        remove_leftovers(target)
-        try:
-            with temporary_beside(target) as (temporary, directory):
-                write(directory, manifest, stored, _counter(progress, manifest.bytes))
-                commit(temporary, target)
-        finally:
+        with interrupts_put_off() as let_happen:
+            check_target(target, stored.kind)
             remove_leftovers(target)
+            try:
+                with temporary_beside(target) as (temporary, directory):
+                    write(directory, manifest, stored, _counter(progress, manifest.bytes, let_happen))
+                    commit(temporary, target)
+            finally:
+                remove_leftovers(target)
     except OSError as error:
         raise save_error(error, target, manifest.bytes) from error
 
@@ -105,7 +108,10 @@ def _resolve(path: PathLike) -> str:
     return resolved
 
 
-def _counter(progress: Progress | None, total: int) -> Callable[[int], None]:
+def _counter(
+    progress: Progress | None, total: int, let_happen: Callable[[], None] | None = None
+) -> Callable[[int], None]:
+    """Reports progress after each piece, and lets a signal happen that waits for the end of one."""
     done = 0
 
     def count(size: int) -> None:
@@ -113,5 +119,7 @@ def _counter(progress: Progress | None, total: int) -> Callable[[int], None]:
         done += size
         if progress is not None:
             progress(done, total)
+        if let_happen is not None:
+            let_happen()
 
     return count

@@ -34,6 +34,7 @@ from softindex.store.reading import (
 
 # The kind in the raw text of a manifest, which may be damaged or of a newer version.
 _KIND = re.compile(rb'^  "kind": "([!-~]+)"', re.MULTILINE)
+SYNCED_CHUNKS = 8
 _CREATE_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -145,7 +146,10 @@ def _write_file(directory: int, name: str, chunks: Iterable[memoryview], count: 
     digest = hashlib.sha256()
     descriptor = os.open(name, _CREATE_FILE, 0o666, dir_fd=directory)
     try:
-        for chunk in chunks:
+        for number, chunk in enumerate(chunks):
+            # A signal waits for the end of fsync: sync a little at a time.
+            if number % SYNCED_CHUNKS == SYNCED_CHUNKS - 1:
+                os.fsync(descriptor)
             digest.update(chunk)
             done = 0
             while done < len(chunk):
