@@ -45,6 +45,8 @@ MAX_THREADS = 1024
 """More is a typo; the operating system would refuse to start them half way."""
 MAX_ID_TABLE_BYTES = 1 << 33
 """String ids are kept at the width of the longest: one long id among millions must not take all memory."""
+MOST_RESULTS = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 48
+"""Draws that fit into the memory of the machine, with what is known of each until its item is chosen."""
 BLOCK_VALUES = 1 << 20
 """Values checked at a time: 4 MB of float32 stays near the cache."""
 
@@ -65,17 +67,14 @@ if hasattr(os, "register_at_fork"):
 def check_queries(queries: Any, dim: int, *, owner: str = "this index has") -> tuple[Floats, bool]:
     """Return the queries (b, d) float32, C-contiguous, and whether a single 1-D query was given.
 
-    Copied only where the caller's array is not that already.  owner: who has dim dimensions, in a sentence.
+    Copied before it is checked, because another thread may change the caller's array at any time; a read-only array
+    that fits is used as it is.  owner: who has dim dimensions, in a sentence.
     """
     # Every single query of a server passes here: a float32 array of the right shape takes about a microsecond.
-    if (
-        type(queries) is np.ndarray
-        and queries.dtype is FLOAT32
-        and queries.shape == (dim,)
-        and queries.flags.carray
-        and _dot(queries, queries) <= MAX_SQUARED_NORM
-    ):
-        return queries[None], True
+    if type(queries) is np.ndarray and queries.dtype is FLOAT32 and queries.shape == (dim,):
+        copied = queries.copy()
+        if _dot(copied, copied) <= MAX_SQUARED_NORM:
+            return copied[None], True
     return _convert_queries(as_array(queries, "queries"), dim, owner)
 
 
@@ -91,7 +90,10 @@ def _convert_queries(array: NDArray[Any], dim: int, owner: str) -> tuple[Floats,
         raise InputError("queries has no rows; pass at least one.")
     # A float64 beyond float32 becomes inf and is refused below; one too small becomes zero.
     with np.errstate(over="ignore", under="ignore"):
-        block = np.require(array, np.float32, ["C_CONTIGUOUS", "ALIGNED"])
+        if array.flags.writeable:
+            block = np.array(array, np.float32, order="C")
+        else:
+            block = np.require(array, np.float32, ["C_CONTIGUOUS", "ALIGNED"])
     single = block.ndim == 1
     block = block.reshape(-1, dim)
     if not _dot(block, block) <= MAX_SQUARED_NORM:
@@ -332,6 +334,9 @@ def check_count(value: Any, name: str, most: int = MAX_COUNT) -> int:
 
 def check_room(b: int, m: int) -> None:
     """Refuse m results for each of b queries where they cannot fit into memory."""
+    # Linux grants more memory than there is, and ends the process when it is used.
+    if b * m > MOST_RESULTS:
+        raise too_many(b, m)
     try:
         # Memory that is reserved and never touched costs nothing.
         np.empty((b, m))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softindex.arguments import too_many
+from softindex.arguments import MOST_RESULTS, too_many
 from softindex.errors import CorruptIndexError, InputError, SoftindexError
 from softindex.ids import IdMap
 from softindex.kernels import BestResults, DrawResults, Engine, Request
@@ -38,6 +38,8 @@ def draw(
     """Return the draws of a request; part: what it is restricted to."""
     b, n, single = shape
     left = low = high = None
+    if b * n > MOST_RESULTS:
+        raise too_many(b, n)
     try:
         positions, log_prob = np.empty((b, n), np.int64), np.empty((b, n))
         if part is not None:

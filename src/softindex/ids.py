@@ -31,7 +31,10 @@ def as_ids(ids: Any, dtype: type[object] | None = None) -> NDArray[Any]:
     if isinstance(ids, np.ma.MaskedArray):
         raise InputError("ids are a masked array; pass ids.compressed(), or a plain array.")
     try:
-        return ids if isinstance(ids, np.ndarray) else np.asarray(ids, dtype)
+        if isinstance(ids, np.ndarray):
+            # Another thread could change the caller's array between its check and its use.
+            return ids.copy() if ids.flags.writeable else ids
+        return np.asarray(ids, dtype)
     except (ValueError, TypeError, RuntimeError) as error:
         reason = str(error).rstrip(".")
         raise InputError(

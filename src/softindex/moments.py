@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +15,7 @@ from softindex.dispersion import BLOCK_VALUES, Centred, Kept, keep_full, keep_le
 from softindex.errors import InputError, show
 from softindex.outward import round_down, round_up
 from softindex.records import Branches, Dispersion, Doubles, Floats, Integers, Moments, Report, Tree
+from softindex.workers import workers
 
 __all__ = ["choose_dispersion", "measure", "measure_tree"]
 
@@ -123,8 +123,8 @@ def _measure_spans(
     # One BLAS thread each: a cluster's products are too small to split, and BLAS threads spin while they wait for each
     # other, which takes most of the time on a busy machine.
     with blas_threads(1):
-        for workers, clusters in _shifts(sizes, vectors.shape[1], room, threads):
-            with ThreadPoolExecutor(max_workers=workers) as pool:
+        for count, clusters in _shifts(sizes, vectors.shape[1], room, threads):
+            with workers(count) as pool:
                 for _ in pool.map(measure_one, clusters.tolist()):
                     done += 1
                     if report is not None and (done % 64 == 0 or done == (sizes > 1).sum()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -105,13 +106,14 @@ class Rows:
                 double_dots(part, np.arange(len(part)), query, result[begin : begin + step])
 
         starts = range(0, len(rows), step)
-        if threads == 1 or len(starts) <= 1:
-            for begin in starts:
-                fill(begin)
-        else:
+        if threads > 1 and len(starts) > 1:
             # Each product is computed by one thread: the number of threads does not change any.
-            with ThreadPoolExecutor(max_workers=min(threads, len(starts))) as pool:
+            with suppress(RuntimeError), ThreadPoolExecutor(max_workers=min(threads, len(starts))) as pool:
                 list(pool.map(fill, starts))
+                return _numbers(result)
+            # The system refused to start a thread.
+        for begin in starts:
+            fill(begin)
         return _numbers(result)
 
     def scan(self, query: NDArray[Any], threads: int) -> Doubles:

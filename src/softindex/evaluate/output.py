@@ -56,7 +56,7 @@ def _replace(target: Path, text: str) -> None:
 
 def _refused(path: object, error: Exception) -> InputError:
     reason = error.strerror if isinstance(error, OSError) else str(error)
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     advice = "make room, or name a file elsewhere" if full else "name a file in a writable directory"
     shown = show(os.fspath(path) if isinstance(path, os.PathLike) else path)
     return InputError(f"{shown} cannot be written ({reason}); {advice}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 
@@ -11,6 +10,7 @@ import numpy as np
 from softindex.blas import blas_threads
 from softindex.blocks import blocks, rows_per_block
 from softindex.records import Doubles, Floats, Integers, Items, Report
+from softindex.workers import workers
 
 __all__ = ["Truth", "find_truth", "log_sum_of", "longest"]
 
@@ -70,7 +70,7 @@ def find_truth(
     def measure(rows: slice) -> _Part:
         return _measure_block(items, wide, temperatures, rows)
 
-    with blas_threads(1), ThreadPoolExecutor(max_workers=threads) as pool:
+    with blas_threads(1), workers(threads) as pool:
         waiting = iter(parts)
         # At most twice as many blocks in flight as threads: each result stays in memory until it is merged.
         running = [pool.submit(measure, rows) for rows in islice(waiting, 2 * threads)]

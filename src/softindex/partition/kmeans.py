@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Any
 
 import faiss
@@ -18,6 +18,7 @@ from softindex.partition.order import order_by_cluster
 from softindex.partition.relocation import Nearest, Relocation
 from softindex.partition.sizes import LARGEST, fill_empty_clusters, limit_sizes
 from softindex.records import Doubles, Floats, Integers, Partition, Report
+from softindex.workers import workers
 
 __all__ = [
     "ITERATIONS",
@@ -78,7 +79,7 @@ def partition(
     # The number of OpenMP threads belongs to the thread that sets it, so setting it in our workers affects no one else.
     # Each worker uses one, and takes blocks in turn: OpenMP's own threads spin while they wait for each other, which on
     # a busy machine makes two of them slower than one.
-    with ThreadPoolExecutor(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
+    with workers(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
         frame, sample = _sample(vectors, clusters, random)
         moving = max(0, iterations - 1 - SETTLING) if relocations is None else relocations
         block = block_rows(vectors.shape[1])

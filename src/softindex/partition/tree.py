@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
@@ -17,6 +17,7 @@ from softindex.partition.frame import Frame, fit_frame
 from softindex.partition.kmeans import ITERATIONS, check_clusters, silent, train
 from softindex.partition.nearest import assign
 from softindex.records import Branches, Floats, Integers, Partition, Report
+from softindex.workers import workers
 
 __all__ = ["LEAF_ITEMS", "grow"]
 
@@ -83,7 +84,7 @@ def grow(
         check_clusters(clusters, n)
     growing = _Growing(np.arange(n), ends=[n])
     # One OpenMP thread per worker, for the reason given in kmeans.py.
-    with ThreadPoolExecutor(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
+    with workers(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
         smallest = (leaf_items or LEAF_ITEMS) if clusters is None else 1
         _grow(growing, vectors, clusters, smallest, seed, pool, report or silent)
     return _finish(growing)
@@ -95,7 +96,7 @@ def _grow(
     clusters: int | None,
     smallest: int,
     seed: int,
-    pool: ThreadPoolExecutor,
+    pool: Executor,
     report: Report,
 ) -> None:
     n, count = len(vectors), 1

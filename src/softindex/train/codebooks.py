@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from softindex.errors import InputError
 from softindex.partition.kmeans import assign, fit_frame, silent, train
 from softindex.records import Doubles, Floats
+from softindex.workers import workers
 
 __all__ = ["QUANTIZERS", "Codebooks", "Metric", "Quantizer", "fit_codebooks", "query_metric"]
 
@@ -106,7 +107,7 @@ def fit_codebooks(
     books = np.zeros((2, codewords, items.shape[1]), np.float32)
     codes = np.zeros((len(items), 2), np.int32)
     random = np.random.default_rng(seed)
-    with ThreadPoolExecutor(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
+    with workers(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
         for place, part in enumerate(_coordinates(items.shape[1], quantizer)):
             if part.start == part.stop:
                 continue
@@ -150,7 +151,7 @@ def _quantize(
     start: Floats | None,
     iterations: int,
     random: np.random.Generator,
-    pool: ThreadPoolExecutor,
+    pool: Executor,
 ) -> tuple[Floats, NDArray[np.int32]]:
     """One codebook (codewords, d) and the codes (n,) of the rows; codewords beyond the number of rows are zero."""
     chosen, counted = _choose(len(rows), codewords * POINTS, weights, random)
