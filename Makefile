@@ -8,7 +8,7 @@ STUB := src/softindex/kernels/_native.pyi
 # Generates the types of the compiled module into the file $(1).
 write_stub = $(BIN)/python -m nanobind.stubgen -q -m softindex.kernels._native -o $(1) && $(BIN)/ruff format -q $(1)
 
-.PHONY: demo test mutate check stub docs install bench clean
+.PHONY: demo test mutate check stub docs install bench sanitize sanitize-threads soak clean
 
 demo: .venv/core
 	$(BIN)/softindex demo
@@ -44,6 +44,41 @@ install: .venv/all
 bench: .venv/bench
 	$(BIN)/python -m benchmarks paper --markdown docs/benchmarks.md
 	$(BIN)/python -m benchmarks
+
+# The tests that reach native code, compiled with sanitizers into a directory of its own. The interpreter is not
+# instrumented, so the run-time libraries come first, and memory that Python keeps to its end is no leak.
+NATIVE_TESTS := tests/kernels tests/test_laws.py tests/test_slates.py tests/test_certified.py tests/test_bounds.py \
+	tests/test_probes.py tests/test_tree.py tests/test_codes.py tests/test_refusals.py tests/mol/test_kernel.py \
+	tests/mol/test_retrieval.py tests/adaptive/test_screen.py tests/adaptive/test_pulls.py tests/store/test_damage.py
+THREADED_TESTS := tests/test_index.py tests/mol/test_mixture_index.py tests/test_threads.py
+
+sanitize: .venv/all
+	$(call build_sanitized,address,address$(comma)undefined$(comma)float-cast-overflow)
+	$(call with_sanitizer,address,libasan.so) ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+		$(PYTHON) -m pytest -x -n auto $(NATIVE_TESTS)
+
+sanitize-threads: .venv/all
+	$(call build_sanitized,thread,thread)
+	$(call with_sanitizer,thread,libtsan.so) \
+		TSAN_OPTIONS="halt_on_error=1 ignore_noninstrumented_modules=1 report_signal_unsafe=0" \
+		$(PYTHON) -m pytest -x $(THREADED_TESTS)
+
+comma := ,
+# $(1): name of the directory below build/; $(2): the sanitizers.
+build_sanitized = mkdir -p build && $(BIN)/cmake -S . -B build/$(1) -G Ninja -DSOFTINDEX_SANITIZE=$(2) \
+		-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DPython_EXECUTABLE=$(abspath $(BIN)/python) \
+		-Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir) > build/$(1).log && \
+	$(BIN)/ninja -C build/$(1) && rm -rf build/$(1)/package && mkdir build/$(1)/package && \
+	cp -r src/softindex build/$(1)/package/ && cp build/$(1)/_native*.so build/$(1)/package/softindex/kernels/
+# Of the environment only the packages: its editable install would take precedence over the sanitized one.
+with_sanitizer = PYTHONPATH=$(abspath build/$(1)/package):$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))") \
+	LD_PRELOAD="$$($(CXX) -print-file-name=$(2)) $$($(CXX) -print-file-name=libstdc++.so.6)" \
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+
+# Ten minutes: threads and forked children share one index.
+SECONDS ?= 600
+soak: .venv/all
+	$(BIN)/python -m tests.soak --seconds $(SECONDS)
 
 clean:
 	rm -rf .venv build site

@@ -1,9 +1,11 @@
 """What the system refuses, and what other threads change, gives the same results or one sentence."""
 
+import itertools
 import resource
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from softindex.adaptive.rows import Rows
 from softindex.arguments import MOST_RESULTS, check_queries
 from softindex.errors import InputError, SoftindexError
 from softindex.evaluate.output import write_output
+from softindex.kernels import DrawResults, Engine, Law, Request
 from softindex.workers import workers
 
 random = np.random.default_rng(0)
@@ -66,6 +69,7 @@ def test_products_of_a_layer_are_the_same_where_threads_are_refused(limit_thread
 def test_native_code_does_the_work_on_the_threads_that_it_gets():
     """Of 200 threads of 8 MB of stack, a process with 1 GB of addresses above what it uses gets about half."""
     script = """
+import itertools
 import resource
 import numpy as np, softindex
 random = np.random.default_rng(0)
@@ -155,3 +159,23 @@ def test_queries_and_ids_that_change_during_calls_do_no_harm():
     finally:
         ended.set()
         changing.join()
+
+
+@pytest.mark.parametrize("name", ["vectors", "means", "scales", "log_bias", "radii"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -3e38])
+def test_damaged_numbers_give_results_or_an_error_and_are_never_cast_or_sorted(name, value):
+    """Large arrays of a mapped file are not checked when it is loaded; `make sanitize` sees what happens to them."""
+    index = softindex.build(normal(600, 20), log_bias=normal(600), clusters=12, codes=True, threads=1)
+    arrays = dict(index._contents.arrays)
+    arrays[name] = arrays[name].copy()
+    arrays[name].flat[:: 7 if len(arrays[name]) == 600 else 2] = value
+    engine, queries = Engine(arrays), normal(8, 20)
+    kinds = {"estimated": -1, "exhaustive": 0, "certified": 0}
+    for (kind, probes), tolerance in itertools.product(kinds.items(), [0.0, 0.03]):
+        law = Law(kind, size=True, dispersion=kind != "exhaustive")
+        request = Request(queries, law, 0.1, probes=probes, tolerance=tolerance)
+        results = [np.full((8, 3), -1), *(np.empty((8, 3)), np.zeros(8, np.int64), np.empty((4, 8)))]
+        bounds = [np.empty((8, 3)), np.empty((8, 3))] if kind == "certified" else []
+        with suppress(RuntimeError):
+            engine.sample(request, DrawResults(*results, *bounds))
+            assert ((results[0] >= 0) & (results[0] < 600)).all()

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <stdexcept>
 
 #include "index/masses.h"
 #include "index/probe_constants.h"
@@ -29,6 +30,8 @@ class Probe {
     const bool adaptive = request_.probes < 0;
     if (adaptive) budget_ = std::max(probing::budget_numbers / view_.d, view_.n / probing::budget_part);
     weigh_tail();
+    // Numbers that were finite when the index was built give a sum; NaN must not be sorted.
+    if (!std::isfinite(log_tail())) throw std::runtime_error("no cluster holds any weight");
     if (adaptive) {
       scan_nearest_clusters();
       scan_large_clusters();

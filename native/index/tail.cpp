@@ -35,6 +35,8 @@ int64_t stretch_length(const Query& query, int64_t cluster, double share) {
   // The share of the tail decides how much its total matters.
   const double weight = share * (1 - share) / query.request.tolerance;
   const double enough = std::min(2 * weight * weight, probing::most_precise) * std::expm1(variance);
+  // Also where damaged vectors made it NaN, which no integer holds.
+  if (!(enough < (double)size)) return size;
   return std::min(size, std::max(probing::shortest_stretch, (int64_t)enough));
 }
 

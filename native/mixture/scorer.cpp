@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <mutex>
 
@@ -14,6 +13,9 @@ namespace {
 
 constexpr int64_t tiles_per_task = 8;
 constexpr int64_t list_bytes = 64 << 20;  // memory for the lists of one thread
+
+// An order of all floats: NaN, in damaged components, comes last.
+bool comes_before(float a, float b) { return a > b || (std::isnan(b) && !std::isnan(a)); }
 
 }  // namespace
 
@@ -129,7 +131,7 @@ std::vector<Selection> MixtureScorer::start_high(int64_t count, int64_t keep, co
   }
   std::vector<Selection> selections;
   for (std::vector<float>& scores : sample) {
-    std::nth_element(scores.begin(), scores.begin() + rank, scores.end(), std::greater<float>());
+    std::nth_element(scores.begin(), scores.begin() + rank, scores.end(), comes_before);
     selections.emplace_back(keep, std::max(scores[rank], std::numeric_limits<float>::lowest()));
   }
   return selections;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from softindex.outward import round_up
 from softindex.quantise import quantise, row_norms
 from softindex.records import Codes, Doubles, Floats, Integers, Report
+from softindex.workers import workers
 
 __all__ = ["encode"]
 
@@ -45,7 +45,7 @@ def encode(
         residuals -= means[clusters]
         codes[block], scales[block], errors[block], lengths[block] = _encode_block(residuals)
 
-    with ThreadPoolExecutor(max_workers=threads) as pool:
+    with workers(threads) as pool:
         for done, _ in enumerate(pool.map(one, range(0, n, step)), 1):
             if report is not None and (done % 64 == 0 or done * step >= n):
                 report("encoding", min(done * step, n), n)

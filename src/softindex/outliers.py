@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 from numpy.typing import NDArray
 
 from softindex.blocks import blocks, rows_per_block
 from softindex.outward import round_up
 from softindex.records import Floats, Integers, Outliers
+from softindex.workers import workers
 
 __all__ = ["list_outliers"]
 
@@ -41,7 +40,7 @@ def list_outliers(vectors: Floats, offsets: Integers, means: Floats, *, threads:
         # Lengths are at most 1e15, so their squares fit float32.
         squared[rows] = np.einsum("nd,nd->n", away, away)
 
-    with ThreadPoolExecutor(max_workers=threads) as pool:
+    with workers(threads) as pool:
         list(pool.map(fill, blocks(n, rows_per_block(BLOCK_VALUES, d))))
     order = np.argpartition(squared, n - count)[n - count :] if count else np.empty(0, np.int64)
     # Where all items are about equally far, the farthest are not special, and scanning them would gain nothing.

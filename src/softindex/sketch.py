@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 from numpy.typing import NDArray
 
 from softindex.blocks import blocks, rows_per_block
 from softindex.outward import round_up
 from softindex.records import Floats, Integers, Report, Sketch
+from softindex.workers import workers
 
 __all__ = ["draw_sketch"]
 
@@ -45,7 +44,7 @@ def draw_sketch(
         scales.reshape(-1)[rows] = steps
         values[first:last] = _pack(codes, groups)
 
-    with ThreadPoolExecutor(max_workers=threads) as pool:
+    with workers(threads) as pool:
         for done, _ in enumerate(pool.map(one, blocks(n, step)), 1):
             if report is not None and (done % 64 == 0 or done * step >= n):
                 report("sketching", min(done * step, n), n)

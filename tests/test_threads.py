@@ -1,0 +1,70 @@
+"""Any number of threads may use one object of each product; `make sanitize-threads` watches them."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import softindex
+from mol.made_similarities import queries_of, similarity
+from softindex.mol import build
+
+random = np.random.default_rng(0)
+
+
+def normal(*shape):
+    return random.standard_normal(shape, dtype=np.float32)
+
+
+def index_calls():
+    index = softindex.build(normal(2000, 20), clusters=40, tree=True, codes=True, threads=1)
+    queries = normal(70, 20)
+    drawing = {"temperature": 0.5, "seed": 1, "threads": 3}
+    return [
+        lambda: index.sample(queries, 3, **drawing).ids,
+        lambda: index.sample(queries, 3, method="exact", **drawing).log_prob,
+        lambda: index.sample(queries[0], 3, method="exact", **drawing).log_prob,
+        lambda: index.sample(queries, 3, method="certified", **drawing).ids,
+        lambda: index.sample(queries, 3, method="sd-hierarchical", **drawing).ids,
+        lambda: index.sample(queries, 3, exclude=[1, 2], top_p=0.9, **drawing).ids,
+        lambda: index.top_k(queries, 4, threads=3).ids,
+        lambda: index.log_partition(queries, temperature=0.5, threads=3).value,
+    ]
+
+
+def layer_calls():
+    layer, queries = softindex.AdaptiveSoftmax(normal(1500, 300)), normal(6, 300)
+    return [
+        lambda: layer.top_k(queries, 3, temperature=1.0, threads=3).ids,
+        lambda: layer.top_k(queries, 3, temperature=1.0, guarantee="exact", threads=3).ids,
+        lambda: layer.sample(queries, 3, temperature=1.0, seed=1, threads=3).ids,
+    ]
+
+
+def mixture_calls():
+    model = similarity("mixture", 1500)
+    index, queries = build(model, np.arange(1500)), queries_of(model)
+    methods = ("exact", "brute-force", "two-pass", "per-embedding", "average")
+    return [
+        *(lambda method=method: index.top_k(queries, 5, method=method, threads=3).ids for method in methods),
+        lambda: index.sample(queries, 3, temperature=1.0, seed=1, threads=3).ids,
+    ]
+
+
+@pytest.mark.parametrize("make", [index_calls, layer_calls, mixture_calls])
+def test_threads_that_call_at_once_get_the_same_results(make):
+    calls, wrong = make(), []
+    expected = [call() for call in calls]
+
+    def work(first):
+        for i in range(2 * len(calls)):
+            place = (first + i) % len(calls)
+            if not np.array_equal(calls[place](), expected[place]):
+                wrong.append(place)
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
