@@ -16,7 +16,9 @@ inline double round_query(const float* query, int64_t d, int16_t* integers) {
   float peak = 0;
   for (int64_t j = 0; j < d; ++j) peak = std::max(peak, std::fabs(query[j]));
   const double inverse = peak > 0 ? largest / peak : 0.0;
-  for (int64_t j = 0; j < d; ++j) integers[j] = (int16_t)std::nearbyint(query[j] * inverse);
+  // Adding 1.5 * 2^52 rounds to the nearest integer, ties to even: nearbyint is a call on CPUs without SSE 4.1.
+  const double shift = 6755399441055744.0;
+  for (int64_t j = 0; j < d; ++j) integers[j] = (int16_t)((query[j] * inverse + shift) - shift);
   return peak / largest;
 }
 
