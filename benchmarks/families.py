@@ -123,6 +123,15 @@ def two_tower(rng: np.random.Generator, n: int, d: int) -> _Made:
     return _Made(items, {STANDARD: users * lengths, "other": _unit(_normal(rng, SPARE, d) / d**0.5 + 0.5 * users)})
 
 
+def modality_gap(rng: np.random.Generator, n: int, d: int) -> _Made:
+    """Images and captions of one space: each in a cone of its own, and a caption is about as near to several images."""
+    meaning = _unit(_normal(rng, n, d) * (1 + np.arange(d, dtype=np.float32)) ** -0.3)
+    first, second = _unit(_normal(rng, 2, d))
+    wanted = meaning[rng.integers(n, size=SPARE)]
+    captions = _unit(wanted + _unit(_normal(rng, SPARE, d)) * rng.uniform(0.5, 1.5, (SPARE, 1)))
+    return _Made(_unit(meaning + 0.7 * first), {STANDARD: 1.5 * _unit(captions + 0.7 * second)})
+
+
 def hubs(rng: np.random.Generator, n: int, d: int) -> Array:
     """A hundredth of the items are long and near a common direction: many queries find the same ones."""
     common = _unit(_normal(rng, 1, d))
@@ -272,14 +281,14 @@ def _some(rng: np.random.Generator, vectors: Array | None, n: int) -> Array | No
 
 MADE: tuple[Callable[..., Any], ...] = (
     isotropic, clusters, lognormal_lengths, heavy_tails, heavy_tails_unit, low_dimensional, eight_dimensions, sparse,
-    factors, two_tower, hubs, integers, ratings, binary, signs, near_copies, spectrum, cone, walk, nested, outliers,
-    sentences_made, topics_made,
+    factors, two_tower, modality_gap, hubs, integers, ratings, binary, signs, near_copies, spectrum, cone, walk,
+    nested, outliers, sentences_made, topics_made,
 )  # fmt: skip
 """Families that need nothing but NumPy."""
 REAL: tuple[Callable[..., Any], ...] = (glove, sentences, tokens, tokens_unit, latent_semantic)
 """Families of real vectors, downloaded once; left out where they cannot be."""
 FAMILIES: dict[str, Callable[..., Any]] = {maker.__name__.replace("_", " "): maker for maker in (*MADE, *REAL)}
-WIDE = {"sentences made": 384, "spectrum": 256}
+WIDE = {"sentences made": 384, "spectrum": 256, "modality gap": 128}
 """Families with more dimensions than the others."""
 
 KINDS = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ __all__ = [
     "check_seed",
     "check_share",
     "check_temperature",
+    "check_temperatures",
     "check_threads",
     "check_vectors",
     "too_many",
@@ -284,6 +286,15 @@ def check_temperature(temperature: Any) -> float:
         if low <= value <= high:
             return value
     raise InputError(f"temperature is {show(temperature)}; expected one number from {low} to {high}.")
+
+
+def check_temperatures(temperatures: Any) -> list[float]:
+    """Return one temperature or several as a list without repetitions."""
+    several = isinstance(temperatures, Iterable) and not isinstance(temperatures, str)
+    given = list(temperatures) if several else [temperatures]
+    if not given:
+        raise InputError("there are no temperatures; pass at least one, such as 0.1.")
+    return list(dict.fromkeys(check_temperature(temperature) for temperature in given))
 
 
 def check_share(value: Any, name: str) -> float:

@@ -7,13 +7,23 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from softindex.arguments import check_count, check_flag, check_per_item, check_seed, check_threads, check_vectors
+from softindex.arguments import (
+    check_count,
+    check_flag,
+    check_per_item,
+    check_queries,
+    check_seed,
+    check_threads,
+    check_vectors,
+)
+from softindex.calibration import CONFIDENCE, check_calibrating
 from softindex.codes import encode
 from softindex.contents import Contents
 from softindex.errors import InputError
 from softindex.fields import flatten
 from softindex.ids import id_map
 from softindex.index import Index
+from softindex.laws import Method
 from softindex.moments import choose_dispersion, measure, measure_tree
 from softindex.outliers import list_outliers
 from softindex.partition import grow, inverse_order, order_by_cluster, partition, shuffle_clusters
@@ -52,6 +62,7 @@ def build(
     leaf_items: int | None = None,
     codes: bool = False,
     sketch: bool = True,
+    queries: Any = None,
     seed: int = 0,
     threads: int | None = None,
     progress: bool = False,
@@ -78,6 +89,8 @@ def build(
             the loss.  Certified draws use them.
         sketch: Also keep every item in four bits per number, an eighth of the memory of the vectors, with a bound on
             the loss.  `top_k` reads them instead of most vectors, and is several times faster.
+        queries: Calibrate the stated error of the default on these, (m, d), as `Index.calibrate` does with its
+            defaults.
         seed: On one machine the same input, seed and options give the same index.
         threads: Number of threads; all CPUs when None.
         progress: Show progress bars on a terminal.
@@ -94,11 +107,18 @@ def build(
     prior = check_per_item(log_bias, n, name="log_bias")
     check_vectors(source.vectors)
     items = source.vectors if item_bias is None else WithBias(source.vectors, item_bias)
+    default: Method = "s-2ls" if plan.dispersion == "none" else "sd-2ls"
+    batch = None if queries is None else check_queries(queries, d)[0]
+    if batch is not None:
+        check_calibrating(default, CONFIDENCE, len(batch))
     with reporting(progress) as report:
         contents = _build(items, source.ids, prior, plan, report)
     asked = dispersion if isinstance(dispersion, str) else plan.dispersion
     added = {"dim": d, "bias": biased, "dispersion_asked": asked}
-    return Index(Contents(contents.arrays, contents.ids, {**contents.parameters, **added}))
+    index = Index(Contents(contents.arrays, contents.ids, {**contents.parameters, **added}))
+    if batch is None:
+        return index
+    return index.calibrate(batch, method=default, threads=plan.threads, progress=progress)
 
 
 def _check(plan: _Plan, width: int) -> _Plan:

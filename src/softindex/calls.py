@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softindex.arguments import MOST_RESULTS, too_many
+from softindex.calibration import SCALE
 from softindex.errors import CorruptIndexError, InputError, SoftindexError
 from softindex.ids import IdMap
 from softindex.kernels import BestResults, DrawResults, Engine, Request
@@ -17,6 +18,8 @@ from softindex.restrictions import Restriction
 
 __all__ = [
     "Shape",
+    "bound_log_partition",
+    "calibrated_log_partition",
     "draw",
     "estimate_log_partition",
     "find_best",
@@ -86,6 +89,36 @@ def estimate_log_partition(engine: Engine, request: Request, shape: Shape, *, bo
     return _estimate(values, 0, single, bounded)
 
 
+def bound_log_partition(engine: Engine, request: Request, guess: Request | None, shape: Shape) -> Estimate:
+    """Return log Z within the bounds of a request.
+
+    guess: where the bounds hold with a confidence only, and are far apart, the request whose estimate is the value.
+    Without it the bounds are proven, and near each other.
+    """
+    bounds = estimate_log_partition(engine, request, shape, bounded=True)
+    if guess is None:
+        return bounds
+    # Between wide bounds the default is a far better guess than the middle.
+    value = estimate_log_partition(engine, guess, shape, bounded=False).value
+    inside = np.clip(value, bounds.low, bounds.high)
+    return Estimate(inside[()], bounds.low, bounds.high, "bound")
+
+
+def calibrated_log_partition(engine: Engine, request: Request, shape: Shape, factor: float) -> Estimate:
+    """Return log Z of a request's queries, plus and minus `factor` times their stated error and its scale."""
+    b, _, single = shape
+    try:
+        positions, log_prob, scored = np.empty((b, 1), np.int64), np.empty((b, 1)), np.empty(b, np.int64)
+        statistics = np.empty((4, b))
+        # A draw also reports the error that its law states; a request of log Z alone does not.
+        engine.sample(request, DrawResults(positions, log_prob, scored, statistics, None, None, None))
+    except _THROWN as thrown:
+        raise _explain(thrown, b, 1) from thrown
+    half = factor * (np.nan_to_num(statistics[0]) + SCALE)
+    ends = np.stack([statistics[1], statistics[1] - half, statistics[1] + half])
+    return _estimate(ends, 0, single, bounded=True, guarantee="calibrated")
+
+
 def find_best(engine: Engine, ids: IdMap, request: Request, shape: Shape, *, stated: bool) -> TopK:
     """Return the best items of a request; stated: whether a recall is stated where they are not proven."""
     b, k, single = shape
@@ -129,14 +162,14 @@ def spread_positions(positions: Integers, b: int, single: bool) -> Integers:
     )
 
 
-def _estimate(values: Doubles, row: int, single: bool, bounded: bool) -> Estimate:
+def _estimate(values: Doubles, row: int, single: bool, bounded: bool, guarantee: str = "proven") -> Estimate:
     """The record of three rows of values: log Z, its lower bound, its upper bound."""
     if not bounded:
         return Estimate(values[row, 0] if single else values[row])
     low, high = row + 1, row + 2
     if single:
-        return Estimate(values[row, 0], values[low, 0], values[high, 0])
-    return Estimate(values[row], values[low], values[high])
+        return Estimate(values[row, 0], values[low, 0], values[high, 0], guarantee)
+    return Estimate(values[row], values[low], values[high], guarantee)
 
 
 def _empty(b: int, m: int, dtype: type[Any]) -> NDArray[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.calibration import PREFIX, Calibration
 from softindex.fields import INDEX, check_choices, is_small, whole_number
 from softindex.id_checks import check_id_map
 from softindex.ids import IdMap, id_map_from_arrays
@@ -36,6 +37,8 @@ class Contents:
     ids: IdMap
     parameters: Json
     """How the index was built, and what it holds."""
+    calibration: Calibration | None = None
+    """Of the stated error, on the caller's queries."""
     version: int = INDEX.version
     """Format version it is saved in."""
 
@@ -47,9 +50,11 @@ def make_engine(contents: Contents) -> Engine:
 
 def to_stored(contents: Contents) -> Stored:
     """What is written to disk."""
-    return Stored(
-        INDEX.kind, contents.parameters, {**contents.arrays, **contents.ids.arrays()}, version=contents.version
-    )
+    parameters, arrays = dict(contents.parameters), {**contents.arrays, **contents.ids.arrays()}
+    if contents.calibration is not None:
+        parameters["calibration"] = contents.calibration.parameters()
+        arrays |= contents.calibration.arrays()
+    return Stored(INDEX.kind, parameters, arrays, version=contents.version)
 
 
 def from_stored(stored: Stored) -> Contents:
@@ -61,9 +66,12 @@ def from_stored(stored: Stored) -> Contents:
     check_choices(parameters, CHOICES)
     INDEX.check(stored, _sizes(parameters), _groups(parameters))
     ids = id_map_from_arrays(parameters["ids"], stored.arrays)
-    arrays = {name: array for name, array in stored.arrays.items() if not name.startswith("id_")}
+    arrays = {name: array for name, array in stored.arrays.items() if not name.startswith(("id_", PREFIX))}
+    measured = {name.removeprefix(PREFIX): array for name, array in stored.arrays.items() if name.startswith(PREFIX)}
+    about = parameters.pop("calibration", None)
+    calibration = None if about is None else Calibration.from_stored(about, measured)
     _check_statements(stored, arrays, ids)
-    return Contents(arrays, ids, parameters, stored.version)
+    return Contents(arrays, ids, parameters, calibration, stored.version)
 
 
 def _check_statements(stored: Stored, arrays: Mapping[str, NDArray[Any]], ids: IdMap) -> None:
@@ -95,4 +103,5 @@ def _groups(parameters: Json) -> set[str]:
     kind = parameters["dispersion"]
     groups = {parameters["ids"], f"keyed {parameters['ids']}", kind, "outliers"}
     groups |= {name for name in ("codes", "tree", "log_bias", "sketch") if parameters[name]}
+    groups |= {"calibration"} if parameters.get("calibration") is not None else set()
     return groups | {f"tree-{kind}"} if parameters["tree"] else groups

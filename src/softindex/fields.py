@@ -182,7 +182,7 @@ _IDS = (
 )
 
 # n items, w numbers in a stored item (one more than a query has where items have a bias), k clusters, r rank of the
-# dispersion, t = w (w + 1) / 2.
+# dispersion, t = w (w + 1) / 2, g temperatures and b queries of the calibration.
 INDEX = Table(
     "index",
     (
@@ -224,6 +224,9 @@ INDEX = Table(
         Field("tree_forms", "int8", "2k-2 r w", "tree-rank"),
         Field("tree_scales", "float32", "2k-2 r", "tree-rank", values="nonnegative"),
         Field("tree_spread", "float32", "2k-2", "tree-rank", values="nonnegative"),
+        Field("calibration_temperatures", "float64", "g", "calibration", since=3, values="finite"),
+        Field("calibration_errors", "float64", "g b", "calibration", since=3, values="finite"),
+        Field("calibration_log_partitions", "float64", "g b", "calibration", since=3, values="nonnegative"),
         *_IDS,
     ),
 )

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace as replace_fields
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from softindex import calls
-from softindex.arguments import check_count, check_queries, check_seed, check_temperature, check_threads
+from softindex.arguments import (
+    check_confidence,
+    check_count,
+    check_queries,
+    check_seed,
+    check_temperature,
+    check_threads,
+)
+from softindex.calibration import Calibration
 from softindex.contents import Contents, make_engine
 from softindex.contents import from_stored as read_contents
 from softindex.contents import to_stored as write_contents
 from softindex.errors import InputError
 from softindex.fields import damaged
-from softindex.kernels import Law, Request
+from softindex.inspected import Inspected
+from softindex.kernels import Engine, Law, Request
 from softindex.laws import CERTIFIED, EXACT, LAWS, PROVEN_METHODS, TOP_K, Method, check_probes, find_bounds, find_law
 from softindex.progress import reporting
 from softindex.recall import plan_search, states_recall
@@ -24,22 +34,19 @@ from softindex.records import Doubles, Draws, Estimate, Floats, Ids, Integers, I
 from softindex.restrictions import Unknown, exclude_items, excludes_nothing, restrict_draws
 from softindex.store import save as save_stored
 
-if TYPE_CHECKING:
-    from softindex.evaluate import Audit
-
 __all__ = ["Index", "from_stored", "to_stored"]
 
 
-class Index:
+class Index(Inspected):
     """Items partitioned into clusters, ready to be drawn from.  Made by `build` or `load`; never changes."""
 
     __slots__ = ("_biased", "_contents", "_dim", "_engine", "_laws", "_stated")
 
-    def __init__(self, contents: Contents) -> None:
+    def __init__(self, contents: Contents, engine: Engine | None = None) -> None:
         self._contents = contents
         self._dim: int = contents.parameters["dim"]
         self._biased: bool = contents.parameters["bias"]
-        self._engine = make_engine(contents)
+        self._engine = make_engine(contents) if engine is None else engine
         self._stated = states_recall(contents.parameters)
         self._laws: dict[tuple[str, int | None], tuple[Law, int, float]] = {}
 
@@ -82,6 +89,15 @@ class Index:
     def parameters(self) -> Json:
         """How the index was built, and what it holds."""
         return self._contents.parameters
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What `calibrate` measured; None for an index that is not calibrated."""
+        return self._contents.calibration
+
+    def with_calibration(self, calibration: Calibration | None) -> Self:
+        """The same index with another calibration, or none; items and clusters are shared, not copied."""
+        return type(self)(replace_fields(self._contents, calibration=calibration), self._engine)
 
     def __reduce__(self) -> str:
         raise TypeError(
@@ -142,9 +158,11 @@ class Index:
             part = restrict_draws(self._contents.ids, len(self), (len(batch), count), method, **options)
         law, native = (law, None) if part is None else (_scanned(method, law), part.native)
         request = Request(batch, law, t, clusters, error, native, key, check_threads(threads))
-        return calls.draw(
-            self._engine, self._contents.ids, request, (len(batch), count, single), method, part, seed=key
-        )
+        shape = len(batch), count, single
+        draws = calls.draw(self._engine, self._contents.ids, request, shape, method, part, seed=key)
+        if part is None and (calibration := self._contents.calibration) is not None:
+            calibration.apply(draws, (method, clusters, error), t)
+        return draws
 
     def log_prob(
         self,
@@ -214,26 +232,38 @@ class Index:
             temperature: As for `sample`, like `method`, `probes`, `tolerance`, `exclude` and `unknown`.
             width: Nats between the bounds at which "certified" stops, 0.03 when None.  Below 1e-3 everything may be
                 scanned without reaching it: bounds allow for float32 weights, 2e-4, and for rounding over temperature.
-            confidence: The bounds hold with this probability over the seed, such as 0.95, and cost less, as clusters
-                are drawn.  For "certified", and for the default method, which then has bounds too.
+            confidence: Bounds that hold with this probability, such as 0.95.  If `calibrate` covers these options, for
+                queries like those that it was given: an interval about as wide as the estimate is wrong.  Otherwise,
+                and for "certified", for every query, over the seed: valid for any data, but often many nats wide.
             seed: Of the draws of clusters.
 
         Returns:
-            value, low and high, (b,) each; no bounds for methods that estimate.
+            value, low and high, (b,) each, and what the bounds are worth (`guarantee`); no bounds for methods that
+            estimate.
         """
         batch, single = self._queries(queries)
-        b, t = len(batch), check_temperature(temperature)
-        law, clusters, error = self._law(method, probes, tolerance)
+        shape, t, plan = (len(batch), 1, single), check_temperature(temperature), self._law(method, probes, tolerance)
+        part = exclude_items(self._contents.ids, len(self), len(batch), exclude, unknown)
+        native, key, workers = None if part is None else part.native, check_seed(seed), check_threads(threads)
+
+        def ask(law: Law, clusters: int, error: float) -> Request:
+            return Request(batch, law, t, clusters, error, native, key, workers)
+
+        if confidence is not None and part is None and width is None and self.calibration is not None:
+            asked = method, *plan[1:]
+            factor = self.calibration.log_partition_factor(asked, t, check_confidence(confidence))
+            if factor is not None:
+                return calls.calibrated_log_partition(self._engine, ask(*plan), shape, factor)
         bounds = find_bounds(method, probes=probes, tolerance=tolerance, width=width, confidence=confidence)
-        part = exclude_items(self._contents.ids, len(self), b, exclude, unknown)
-        key, workers = check_seed(seed), check_threads(threads)
-        if bounds is not None:
-            law, clusters = (self._law(CERTIFIED, None, None)[0] if part is None else LAWS[EXACT]), 0
-        request = Request(batch, law, t, clusters, error, None if part is None else part.native, key, workers)
-        if bounds is not None and part is None:
-            request.bound(*bounds)
-        bounded = bounds is not None or method in PROVEN_METHODS
-        return calls.estimate_log_partition(self._engine, request, (b, 1, single), bounded=bounded)
+        if bounds is None:
+            return calls.estimate_log_partition(self._engine, ask(*plan), shape, bounded=method in PROVEN_METHODS)
+        if part is not None:
+            return calls.estimate_log_partition(self._engine, ask(LAWS[EXACT], 0, 0.0), shape, bounded=True)
+        request = ask(self._law(CERTIFIED, None, None)[0], 0, 0.0)
+        request.bound(*bounds)
+        default = "s-2ls" if self.parameters["dispersion"] == "none" else "sd-2ls"
+        guess = None if confidence is None else ask(*self._law(default, None, None))
+        return calls.bound_log_partition(self._engine, request, guess, shape)
 
     def top_k(
         self,
@@ -304,48 +334,6 @@ class Index:
         t, workers = check_temperature(temperature), check_threads(threads)
         request = Request(batch, law, t, clusters, error, None, 0, workers)
         return calls.measure_masses(self._engine, request, len(batch), self.clusters)
-
-    def audit(
-        self,
-        queries: Any = None,
-        *,
-        count: int | None = None,
-        temperatures: Any = (0.05, 0.1, 0.2),
-        methods: Any = None,
-        tolerance: float | None = None,
-        seed: int = 0,
-        threads: int | None = None,
-        progress: bool = False,
-    ) -> Audit:
-        """Measure how far every method is from the softmax on these items, and what it costs.
-
-        The softmax itself is computed in float64 on all threads; latencies are those of single queries on one thread.
-
-        Args:
-            queries: Query vectors, (b, d); None: items of the index, drawn by the seed.
-            count: How many of them; when None, 300 items or all the queries that you pass.
-            temperatures: One, or several.
-            methods: Names, each with a colon and a number of probes if you like, as in "sd-2ls:16" ("sd-2ls:0" is the
-                published method); None: all that this index serves.
-            tolerance: Total variation that the recommendation allows, 0.03 when None.
-
-        Returns:
-            Rows, a recommendation, and `to_html(path)` and `to_json(path)`.
-        """
-        # The only import upwards: evaluating is a layer above the index, and loaded only when it is used.
-        from softindex.evaluate import run_audit
-
-        return run_audit(
-            self,
-            queries,
-            count=count,
-            temperatures=temperatures,
-            methods=methods,
-            tolerance=tolerance,
-            seed=seed,
-            threads=threads,
-            progress=progress,
-        )
 
     def save(self, path: str | os.PathLike[str], *, progress: bool = False) -> None:
         """Write the index to a directory, atomically: killed at any moment, the old or the new one is there."""

@@ -199,8 +199,7 @@ class Outliers:
 class Estimate:
     """A value with its bounds, where there are some.
 
-    Every field is (b,) float64, or a float for a 1-D query.  Bounds are proven, unless the call asked for a
-    `confidence`: then they hold with that probability.
+    Every field but the last is (b,) float64, or a float for a 1-D query.
     """
 
     value: Doubles | float
@@ -209,6 +208,10 @@ class Estimate:
     """Lower bound; None where there is none."""
     high: Doubles | float | None = None
     """Upper bound; None where there is none."""
+    guarantee: str | None = None
+    """What the bounds are.  "proven": they always hold.  "bound": they hold with the `confidence` asked for over the
+    seed, for every query and any data.  "calibrated": they hold with that confidence over queries like those of
+    `Index.calibrate`, and are about as wide as the estimate is wrong.  None where there are none."""
 
 
 @dataclass(slots=True, eq=False)
@@ -241,6 +244,9 @@ class Draws:
     """(b, n) proven upper bound on `log_prob`, likewise."""
     scores: Doubles | None = None
     """(b, n) learned similarities of the sampled items (`MixtureIndex` only)."""
+    confidence: float | None = None
+    """`error` is at least the total variation with this probability over queries like those of `Index.calibrate`; None
+    where it is not calibrated for the options of this call."""
 
 
 @dataclass(slots=True, eq=False)

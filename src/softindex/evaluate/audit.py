@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from softindex.arguments import check_count, check_queries, check_seed, check_temperature, check_threads
+from softindex.arguments import check_count, check_queries, check_seed, check_temperatures, check_threads
 from softindex.errors import InputError
 from softindex.evaluate.distances import Distances, between, mean_interval, median_interval
 from softindex.evaluate.figures import measure_figures
@@ -53,7 +53,7 @@ def run_audit(
 ) -> Audit:
     """Measure methods against the exact softmax; see `Index.audit`, which has the defaults."""
     key, workers = check_seed(seed), check_threads(threads)
-    settings = _check_temperatures(temperatures)
+    settings = check_temperatures(temperatures)
     chosen = choose_methods(index, methods)
     allowed = TOLERANCE if tolerance is None else check_tolerance(tolerance)
     if allowed >= 1:
@@ -85,14 +85,6 @@ def _rounding(index: Index, queries: Floats, temperatures: Sequence[float]) -> l
     items = index.items
     largest = longest(items.vectors) * longest(queries) + (0.0 if items.bias is None else float(abs(items.bias).max()))
     return [float(f"{dot_error(index.dim) * largest / temperature:.1e}") for temperature in temperatures]
-
-
-def _check_temperatures(temperatures: Any) -> list[float]:
-    several = isinstance(temperatures, Iterable) and not isinstance(temperatures, str)
-    given = list(temperatures) if several else [temperatures]
-    if not given:
-        raise InputError("there are no temperatures; pass at least one, such as 0.1.")
-    return list(dict.fromkeys(check_temperature(temperature) for temperature in given))
 
 
 def _choose_queries(index: Index, queries: Any, count: int | None, seed: int) -> tuple[Floats, str]:
