@@ -12,6 +12,7 @@ import sys
 SECTIONS = {
     "draws": "draws:run",
     "fidelity": "fidelity:run",
+    "stated": "stated:run",
     "defaults": "defaults:run",
     "threads": "draws:run_threads",
     "limits": "limits:run",
@@ -26,9 +27,9 @@ SECTIONS = {
     "growth": "growth:run",
     "large": "large:run",
 }
-USUAL = ("audit", "draws", "limits", "fidelity", "defaults", "threads", "restricted", "build", "partition")
+USUAL = ("audit", "draws", "limits", "fidelity", "stated", "defaults", "threads", "restricted", "build", "partition")
 """The sections that run when none is named."""
-ONE_THREAD = ("adaptive", "draws", "fidelity", "defaults", "threads", "limits", "restricted", "top-k")
+ONE_THREAD = ("adaptive", "draws", "fidelity", "stated", "defaults", "threads", "limits", "restricted", "top-k")
 """Here BLAS must run on one thread, as our kernels do; in the other sections all may use every core."""
 
 

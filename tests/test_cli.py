@@ -237,6 +237,28 @@ def test_tables_for_people(saved):
     assert re.search(r"is intact: \d+ arrays checked$", done.stdout.strip())
 
 
+def test_calibrate_covers_what_it_says_and_the_index_keeps_it(saved, tmp_path):
+    np.save(tmp_path / "traffic.npy", np.random.default_rng(1).standard_normal((60, 4)).astype(np.float32))
+    place = tmp_path / "calibrated"
+    done = run(
+        "calibrate", saved / "index", tmp_path / "traffic.npy", "-t", 0.2, "-t", 0.5, "--confidence", 0.8,
+        "--output", place,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "covers 80% of queries like these 60, at temperatures from 0.2 to 0.5" in done.stdout
+    inside, outside = (
+        json.loads(run("sample", place, saved / "queries.npy", "-t", t, "--json").stdout.splitlines()[0])
+        for t in (0.3, 0.7)
+    )
+    assert (inside["confidence"], outside["confidence"]) == (0.8, None)
+    assert "error calibrated at 0.8" in run("sample", place, saved / "queries.npy", "-t", 0.3).stdout
+    found = run("log-partition", place, saved / "queries.npy", "-t", 0.3, "--confidence", 0.8, "--json").stdout
+    assert json.loads(found.splitlines()[0])["guarantee"] == "calibrated"
+    again = run("calibrate", place, tmp_path / "traffic.npy", "--json")
+    assert json.loads(again.stdout)["confidence"] == 0.9
+    assert "of 90%" in run("audit", place, "--queries", tmp_path / "traffic.npy", "-t", 0.1).stdout
+
+
 def test_info_and_verify_for_programs(saved):
     facts = json.loads(run("info", saved / "index", "--json").stdout)
     assert (facts["kind"], facts["items"], facts["dim"], facts["version"]) == ("index", 500, 4, 3)

@@ -49,10 +49,12 @@ def given_to(page):
     Path("glove.txt").write_text("\n".join(lines), encoding="utf-8")
     np.save("vectors.npy", rng.standard_normal((300, 3)).astype(np.float32))
     np.save("queries.npy", rng.standard_normal((2, 3)).astype(np.float32))
+    np.save("traffic.npy", rng.standard_normal((20, 3)).astype(np.float32))
     return {
         "names": [f"item {row}" for row in range(100_000)],
         "popularity": rng.random(100_000).astype(np.float32) + 0.1,
         "queries": rng.standard_normal((3, 64)).astype(np.float32),
+        "traffic": rng.standard_normal((20, 64)).astype(np.float32),
         "seen": ["item 1", "item 2"],
         "ids": [["item 1", "item 2"]] * 3,
     }

@@ -107,18 +107,26 @@ def build(
     prior = check_per_item(log_bias, n, name="log_bias")
     check_vectors(source.vectors)
     items = source.vectors if item_bias is None else WithBias(source.vectors, item_bias)
-    default: Method = "s-2ls" if plan.dispersion == "none" else "sd-2ls"
-    batch = None if queries is None else check_queries(queries, d)[0]
-    if batch is not None:
-        check_calibrating(default, CONFIDENCE, len(batch))
+    batch = None if queries is None else _check_calibrating(queries, d)
     with reporting(progress) as report:
         contents = _build(items, source.ids, prior, plan, report)
     asked = dispersion if isinstance(dispersion, str) else plan.dispersion
     added = {"dim": d, "bias": biased, "dispersion_asked": asked}
     index = Index(Contents(contents.arrays, contents.ids, {**contents.parameters, **added}))
-    if batch is None:
-        return index
-    return index.calibrate(batch, method=default, threads=plan.threads, progress=progress)
+    return index if batch is None else _calibrate(index, batch, threads=plan.threads, progress=progress)
+
+
+def _check_calibrating(queries: Any, d: int) -> Floats:
+    """The queries (m, d), if they are enough to calibrate with: before a build that takes hours."""
+    batch = check_queries(queries, d)[0]
+    check_calibrating("sd-2ls", CONFIDENCE, len(batch))
+    return batch
+
+
+def _calibrate(index: Index, queries: Floats, *, threads: int, progress: bool) -> Index:
+    """The index with its default calibrated."""
+    default: Method = "s-2ls" if index.parameters["dispersion"] == "none" else "sd-2ls"
+    return index.calibrate(queries, method=default, threads=threads, progress=progress)
 
 
 def _check(plan: _Plan, width: int) -> _Plan:

@@ -13,6 +13,8 @@ from softindex.laws import CERTIFIED
 __all__ = ["LEGEND", "compare", "conclude"]
 
 METHODS = ("exact", CERTIFIED, "2ls:0", "s-2ls:0", "sd-2ls:0", "sd-2ls")
+QUERIES = 30
+"""Vectors like the items, held out of them."""
 LEGEND = (
     f"t is the temperature. {COLUMNS} Published and no probes: the method chooses a cluster before it scores any item "
     "(probes=0). The published sd-2ls keeps full covariances; this index keeps rank 8. The default first scans the "
@@ -23,9 +25,9 @@ LEGEND = (
 def compare(items: int, *, seed: int, threads: int | None) -> Audit:
     """Build an index of synthetic items, in groups of very different size, and audit it."""
     groups = max(1, round(items**0.5))
-    vectors = synth_unbalanced(items, d=64, groups=groups, seed=seed).vectors
-    index = build(vectors, codes=True, seed=seed, threads=threads, progress=True)
-    return index.audit(count=30, methods=METHODS, seed=seed, threads=threads, progress=True)
+    vectors = synth_unbalanced(items + QUERIES, d=64, groups=groups, seed=seed).vectors
+    index = build(vectors[:items], codes=True, seed=seed, threads=threads, progress=True)
+    return index.audit(vectors[items:], methods=METHODS, seed=seed, threads=threads, progress=True)
 
 
 def conclude(found: Audit) -> str:

@@ -42,7 +42,8 @@ class Inspected:
         The softmax itself is computed in float64 on all threads; latencies are those of single queries on one thread.
 
         Args:
-            queries: Query vectors, (b, d); None: items of the index, drawn by the seed.
+            queries: Query vectors like your traffic, (b, d), not among the items.  None: items of the index, drawn by
+                the seed, each of which may not be drawn for itself.
             count: How many of them; when None, 300 items or all the queries that you pass.
             temperatures: One, or several.
             methods: Names, each with a colon and a number of probes if you like, as in "sd-2ls:16" ("sd-2ls:0" is the

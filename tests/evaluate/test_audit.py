@@ -29,12 +29,13 @@ def make(*, biased=False, n=400, **options):
     return softindex.build(vectors, log_bias=bias, clusters=14, **options)
 
 
-def softmax_logs(index, queries, temperature):
-    """The truth in float64 from the definition: (b, n), in the order of index.ids."""
+def logits_without(index, queries, own, temperature):
+    """The logits in float64 from the definition: (b, n), in the order of index.ids; -inf for the query's own item."""
     items = index.items
     logits = queries.astype(np.float64) @ items.vectors.astype(np.float64).T / temperature
     logits += 0.0 if items.log_bias is None else items.log_bias
-    return logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    logits[np.arange(len(own)), own] = -np.inf
+    return logits
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +46,16 @@ def audited():
 
 def test_every_distance_is_that_of_brute_force(audited):
     index, found = audited
-    queries, _ = audit_module._choose_queries(index, None, 12, 0)
+    queries, _, own = audit_module._choose_queries(index, None, 12, 0)
+    left = index.ids[own][:, None]
+    others = ~np.eye(len(index), dtype=bool)[own]
     for row in found.rows:
         law = AuditMethod(*_split(row.method))
-        log_s = softmax_logs(index, queries, row.temperature)
-        log_p = index.log_prob(queries, index.ids, temperature=row.temperature, **law.options)
+        logits = logits_without(index, queries, own, row.temperature)
+        log_s = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+        log_p = index.log_prob(queries, index.ids, temperature=row.temperature, exclude=left, **law.options)
+        assert (log_p[~others] == -np.inf).all()
+        log_s, log_p = (values[others].reshape(len(own), -1) for values in (log_s, log_p))
         p, s = np.exp(log_p), np.exp(log_s)
         drawn = p > 0
         kl = np.where(drawn, p * (np.where(drawn, log_p, 0) - log_s), 0).sum(axis=1)
@@ -77,14 +83,15 @@ def test_all_methods_are_there_and_ordered_by_temperature(audited):
 
 def test_log_partition_errors_are_those_of_log_partition(audited):
     index, found = audited
-    queries, _ = audit_module._choose_queries(index, None, 12, 0)
+    queries, _, own = audit_module._choose_queries(index, None, 12, 0)
+    left = index.ids[own][:, None]
     for row in found.at(0.3):
         method, probes = _split(row.method)
         if "hierarchical" in method or method == "top-k":
             assert row.log_partition_error is None
             continue
-        value = index.log_partition(queries, temperature=0.3, method=method, probes=probes).value
-        logits = queries.astype(float) @ index.items.vectors.astype(float).T / 0.3 + index.items.log_bias
+        value = index.log_partition(queries, temperature=0.3, method=method, probes=probes, exclude=left).value
+        logits = logits_without(index, queries, own, 0.3)
         error = np.abs(value - np.logaddexp.reduce(logits, axis=1)).mean()
         assert row.log_partition_error.value == pytest.approx(error, abs=1e-6)
 

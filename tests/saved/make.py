@@ -14,9 +14,10 @@ SETTINGS = {
     "integers": {"ids": list(range(1000, 0, -10)), "dispersion": "none", "clusters": 7},
     "strings": {"ids": [f"itém {row}" for row in range(100)], "log_bias": True, "dispersion": 2},
     "full": {"dispersion": "full", "clusters": 100},
+    "calibrated": {"queries": True},
     "everything": {"bias": True, "log_bias": True, "codes": True, "tree": True, "clusters": 9},
 }
-"""Options of `build` for each index; version 1 has the first four."""
+"""Options of `build` for each index; version 1 has the first four, and version 2 none that is calibrated."""
 
 
 def inputs():
@@ -85,6 +86,7 @@ def main():
     vectors, queries, bias = inputs()
     for name, settings in SETTINGS.items():
         given = {word: bias for word in ("bias", "log_bias") if word in settings}
+        given |= {"queries": vectors[:20]} if "queries" in settings else {}
         index = softindex.build(vectors, **{**settings, **given})
         index.save(FOLDER / name)
         (FOLDER / f"{name}.json").write_text(json.dumps(answers(index, queries), indent=1))

@@ -68,7 +68,8 @@ def sample(
     """Draw items for each query, with the log-probability of each draw.
 
     The error is the estimated total variation between the distribution used and the exact softmax; - or null where the
-    method reports none. Low and high are proven bounds on log_prob.
+    method reports none. If the index was calibrated for these options, confidence says which share of queries it
+    covers. Low and high are proven bounds on log_prob.
     """
     loaded, batch = open_index(index), read_queries(queries)
     draws = loaded.sample(
@@ -86,7 +87,7 @@ def sample(
 def _print_sample(draws: Draws, temperature: float, count: int, *, as_json: bool) -> None:
     per_draw = ("log_prob",) if draws.low is None else ("log_prob", "low", "high")
     if as_json:
-        shared = {"method": draws.method, "seed": draws.seed}
+        shared = {"method": draws.method, "seed": draws.seed, "confidence": draws.confidence}
         print_rows(draws, ("ids", *per_draw, "error", "items_scored"), count, shared)
         return
     columns = {name: decimals(getattr(draws, name)) for name in per_draw}
@@ -94,7 +95,9 @@ def _print_sample(draws: Draws, temperature: float, count: int, *, as_json: bool
         "error": [written_error(value) for value in np.asarray(draws.error)],
         "items scored": [f"{value:,}" for value in np.asarray(draws.items_scored)],
     }
-    print_draws(f"{draws.method}, temperature {temperature}, seed {draws.seed}", draws.ids, columns, per_query)
+    covered = "" if draws.confidence is None else f", error calibrated at {draws.confidence:g}"
+    title = f"{draws.method}, temperature {temperature}, seed {draws.seed}{covered}"
+    print_draws(title, draws.ids, columns, per_query)
 
 
 @app.command("top-k")
@@ -157,7 +160,10 @@ def log_partition(
     ] = None,
     confidence: Annotated[
         float | None,
-        typer.Option(help="Probability with which the bounds hold, such as 0.95; cheaper than proven bounds."),
+        typer.Option(
+            help="Probability with which the bounds hold, such as 0.95: over queries where the index was calibrated "
+            "for these options (narrow), otherwise over the seed (wide)."
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of bounds with a confidence; 0 when left out.")] = None,
     threads: Threads = None,
@@ -165,15 +171,17 @@ def log_partition(
 ) -> None:
     """Estimate log Z, the log of the softmax's denominator, for each query.
 
-    Low and high are bounds; - or null where the method has none.
+    Low and high are bounds; - or null where the method has none. The guarantee says whether they are proven, a bound
+    that holds with the confidence, or calibrated.
     """
     loaded, batch = open_index(index), read_queries(queries)
     options = given(probes=probes, tolerance=tolerance, width=width, confidence=confidence, seed=seed, threads=threads)
     found = loaded.log_partition(batch, temperature=temperature, method=method.value, **options)
     names = ("value",) if found.low is None else ("value", "low", "high")
     if as_json:
-        print_rows(found, names, len(batch), {"method": method.value})
+        print_rows(found, names, len(batch), {"method": method.value, "guarantee": found.guarantee})
         return
     values = zip(*(np.asarray(getattr(found, name)) for name in names), strict=True)
     rows = ((row, *(f"{value + 0.0:.6f}" for value in one)) for row, one in enumerate(values))
-    print_table(f"log Z by {method.value}, temperature {temperature}", ("query", *names), rows)
+    kind = "" if found.guarantee is None else f", bounds: {found.guarantee}"
+    print_table(f"log Z by {method.value}, temperature {temperature}{kind}", ("query", *names), rows)

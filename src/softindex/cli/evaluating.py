@@ -20,7 +20,7 @@ from softindex.laws import TOLERANCE
 
 __all__: list[str] = []
 
-SPARE = ("KL interval", "log Z error", "items scored")
+SPARE = ("KL interval", "log Z error", "items scored", "covered")
 """Columns of an audit that a narrow terminal does not show."""
 
 
@@ -29,7 +29,9 @@ def audit(
     index: IndexPath,
     queries: Annotated[
         str | None,
-        typer.Option(help="File of query vectors, or - for stdin; items of the index when left out."),
+        typer.Option(
+            help="File of query vectors, or - for stdin; items of the index, each left out for itself, when left out."
+        ),
     ] = None,
     count: Annotated[
         int | None, typer.Option(help="Number of queries; 300 items, or the entire file, when left out.")
@@ -106,7 +108,7 @@ def demo(
     facts = found.parameters
     title = (
         f"{facts['items']:,} items of {facts['dim']} dimensions in {facts['clusters']} clusters, with eight-bit codes "
-        f"for certified draws; {facts['queries']} of the items as queries; one thread"
+        f"for certified draws; {facts['queries']} held-out queries; one thread"
     )
     print_table(title, *_columns(row.cells() for row in found.rows), spare=SPARE)
     for paragraph in (demonstration.LEGEND, demonstration.conclude(found)):

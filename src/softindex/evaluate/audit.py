@@ -11,6 +11,7 @@ from softindex.arguments import check_count, check_queries, check_seed, check_te
 from softindex.errors import InputError
 from softindex.evaluate.distances import Distances, between, mean_interval, median_interval
 from softindex.evaluate.figures import measure_figures
+from softindex.evaluate.left_out import LeftOut, leave_out
 from softindex.evaluate.machine import machine
 from softindex.evaluate.memory import draw_bytes
 from softindex.evaluate.methods import AuditMethod, choose_methods, name_dispersion
@@ -22,7 +23,7 @@ from softindex.index import Index
 from softindex.kernels import dot_error
 from softindex.laws import CERTIFIED, LAWS, TOLERANCE, TOP_K, check_tolerance
 from softindex.progress import reporting
-from softindex.records import Doubles, Draws, Floats, Report
+from softindex.records import Doubles, Draws, Floats, Integers, Report
 from softindex.restrictions import DEFAULT_K
 
 __all__ = ["QUERIES", "TEMPERATURES", "run_audit"]
@@ -36,6 +37,8 @@ TIMED_SECONDS = 10.0
 FEWEST_TIMED = 20
 BRACKETED = 50
 """Queries for which "certified" bounds log Z, which takes many scans."""
+SLACK = 0.01
+"""A stated error counts as exceeded where the total variation is above twice as much, plus this."""
 EXACT = AuditMethod("exact")
 
 
@@ -58,13 +61,16 @@ def run_audit(
     allowed = TOLERANCE if tolerance is None else check_tolerance(tolerance)
     if allowed >= 1:
         raise InputError(f"tolerance is {allowed:g}, but no total variation is above 1; pass one below, such as 0.03.")
-    batch, source = _choose_queries(index, queries, count, key)
+    batch, source, own = _choose_queries(index, queries, count, key)
+    left = None if own is None else leave_out(index, batch, own, settings)
     with reporting(progress) as report:
-        truth = find_truth(index.items, batch, settings, threads=workers, report=report)
+        truth = find_truth(index.items, batch, settings, own=own, threads=workers, report=report)
         rows: list[Row] = []
         for place, temperature in enumerate(settings):
-            rows += _Trial(index, batch, truth, place, temperature, threads=workers, report=report).rows(chosen)
-        figures = measure_figures(index, batch, truth, settings, threads=workers)
+            trial = _Trial(index, batch, truth, place, temperature, left=left, threads=workers, report=report)
+            rows += trial.rows(chosen)
+        complete = truth if left is None else left.complete(truth)
+        figures = measure_figures(index, batch, complete, settings, threads=workers)
     parameters = {
         **index.parameters,
         "queries": len(batch),
@@ -87,18 +93,21 @@ def _rounding(index: Index, queries: Floats, temperatures: Sequence[float]) -> l
     return [float(f"{dot_error(index.dim) * largest / temperature:.1e}") for temperature in temperatures]
 
 
-def _choose_queries(index: Index, queries: Any, count: int | None, seed: int) -> tuple[Floats, str]:
-    """The queries (b, d) and where they are from."""
+def _choose_queries(index: Index, queries: Any, count: int | None, seed: int) -> tuple[Floats, str, Integers | None]:
+    """The queries (b, d), where they are from, and the positions (b,) of items that are queries."""
     if queries is None:
         wanted = min(len(index), QUERIES if count is None else check_count(count, "count"))
         # In random order: vectors are stored cluster by cluster, and only the first queries are timed.
         rows = np.random.default_rng(seed).choice(len(index), size=wanted, replace=False)
-        return np.ascontiguousarray(index.items.vectors[rows]), "items of the index"
+        chosen = np.ascontiguousarray(index.items.vectors[rows])
+        if len(index) == 1:
+            return chosen, "items of the index", None
+        return chosen, "items of the index, each left out for itself", rows
     given = check_queries(queries, index.dim)[0]
     if count is None or len(given) <= check_count(count, "count"):
-        return given, "given"
+        return given, "given", None
     rows = np.random.default_rng(seed).choice(len(given), size=count, replace=False)
-    return np.ascontiguousarray(given[rows]), f"{count} of the {len(given)} given"
+    return np.ascontiguousarray(given[rows]), f"{count} of the {len(given)} given", None
 
 
 class _Trial:
@@ -112,10 +121,13 @@ class _Trial:
         place: int,
         temperature: float,
         *,
+        left: LeftOut | None,
         threads: int,
         report: Report | None,
     ) -> None:
         self.index, self.queries, self.temperature = index, queries, temperature
+        self.place, self.left = place, left
+        self.exclude = None if left is None else left.ids
         self.threads, self.report = threads, report
         self.truth = truth.log_masses[place]
         self.log_partition = truth.log_partition[place]
@@ -135,8 +147,9 @@ class _Trial:
         if self.report is not None:
             self.report(f"{stage}, t = {self.temperature:g}", done, total)
 
-    def _draw(self, method: AuditMethod, queries: Floats, threads: int) -> Draws:
-        return self.index.sample(queries, temperature=self.temperature, seed=0, threads=threads, **method.options)
+    def _draw(self, method: AuditMethod, queries: Floats, threads: int, exclude: Any = None) -> Draws:
+        options = {**method.options, "exclude": exclude, "threads": threads}
+        return self.index.sample(queries, temperature=self.temperature, seed=0, **options)
 
     def _time(self, methods: Sequence[AuditMethod]) -> dict[AuditMethod, Doubles]:
         """Seconds of each draw; exact is always timed, as the speed-up is relative to it."""
@@ -154,10 +167,14 @@ class _Trial:
 
     def _row(self, method: AuditMethod, seconds: Doubles, reference: float) -> Row:
         draws = self._draw(method, self.queries, self.threads)
+        # Exclusions make certified draws score every item: what is scored is that of a plain draw.
+        stating = draws if self.left is None else self._draw(method, self.queries, self.threads, exclude=self.exclude)
         distances, estimate = self._measure(method)
         microseconds = Measured(*(value * 1e6 for value in median_interval(seconds)))
         missed = None if estimate is None else _mean(np.abs(estimate - self.log_partition[: len(estimate)]))
-        stated = np.asarray(draws.error)
+        stated = np.asarray(stating.error)
+        states = not np.isnan(stated).any()
+        judged = states and method.estimates
         return Row(
             method=method.spec,
             label=method.label(self.dispersion),
@@ -167,12 +184,15 @@ class _Trial:
             total_variation=_mean(distances.total_variation),
             ratio_spread=_mean(distances.ratio_spread),
             log_partition_error=missed,
-            stated_error=None if np.isnan(stated).any() else float(stated.mean()),
+            stated_error=float(stated.mean()) if states else None,
             microseconds=microseconds,
             speedup=reference * 1e6 / microseconds.value,
             items_scored=float(np.mean(draws.items_scored)),
             memory=draw_bytes(self.index, method.method),
             proven=method.method == CERTIFIED,
+            covered=float((distances.total_variation <= stated).mean()) if judged else None,
+            exceeded=float((distances.total_variation > 2 * stated + SLACK).mean()) if judged else None,
+            confidence=stating.confidence,
         )
 
     def _measure(self, method: AuditMethod) -> tuple[Distances, Doubles | None]:
@@ -182,23 +202,33 @@ class _Trial:
             return self._measure_top_k(), None
         if method.method == CERTIFIED:
             none = np.zeros(len(self.queries))
-            value = self.index.log_partition(self.queries[:BRACKETED], method=CERTIFIED, **options).value
+            first = None if self.exclude is None else self.exclude[:BRACKETED]
+            some = self.queries[:BRACKETED]
+            value = self.index.log_partition(some, method=CERTIFIED, exclude=first, **options).value
             return Distances(none, none, none, none), np.asarray(value)
         masses = self.index.cluster_log_masses(self.queries, **options, **method.options)[0]
+        if self.left is not None:
+            masses = self.left.condition(masses, self.truth, self.place)
         estimates = LAWS[method.method].kind != "tree"
         return between(masses, self.truth), np.logaddexp.reduce(masses, axis=1) if estimates else None
 
     def _measure_top_k(self) -> Distances:
         """The k best keep their softmax among themselves, so the mass they leave out determines every distance."""
-        items, k = self.index.items, min(DEFAULT_K, len(self.index))
-        best = self.index.top_k(self.queries, k, temperature=self.temperature, threads=self.threads)
+        items, left = self.index.items, len(self.index) - (self.left is not None)
+        k = min(DEFAULT_K, left)
+        options: dict[str, Any] = {
+            "temperature": self.temperature,
+            "exclude": self.exclude,
+            "threads": self.threads,
+        }
+        best = self.index.top_k(self.queries, k, **options)
         kept, stored = np.empty(len(self.queries)), self.index.ids
         order = np.argsort(stored)
         for row, (query, ids) in enumerate(zip(self.queries, best.ids, strict=True)):
             positions = order[np.searchsorted(stored, ids, sorter=order)]
             best_sum = log_sum_of(items, positions, query, self.temperature)
             kept[row] = best_sum - self.log_partition[row]
-        complete = k == len(self.index)
+        complete = k == left
         # Where nothing is left out, the difference of two large numbers is only rounding.
         kept = np.zeros_like(kept) if complete else np.minimum(kept, 0.0)
         return Distances(

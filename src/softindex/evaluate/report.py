@@ -264,6 +264,8 @@ HEADS = (
     "KL(softmax ‖ law)",
     "TV",
     "stated TV",
+    "covered",
+    "exceeded",
     "ratio spread",
     "log Z error",
     "microseconds",
@@ -292,6 +294,8 @@ def _table_row(row: Row, chosen: bool) -> str:
         "0, proven" if row.proven else _cell(row.reverse_kl),
         "0, proven" if row.proven else _cell(row.total_variation),
         "–" if row.stated_error is None else short(row.stated_error),
+        row.coverage.replace("-", "–"),
+        "–" if row.exceeded is None else f"{row.exceeded:.1%}",
         "0, proven" if row.proven else _cell(row.ratio_spread),
         "–" if row.log_partition_error is None else _cell(row.log_partition_error),
         _cell(row.microseconds),
@@ -319,6 +323,9 @@ GLOSSARY = {
     "3 percentage points off.",
     "stated TV": "The error that the method itself reports with every draw (draws.error). Trust it where it is close "
     "to TV.",
+    "covered": "Share of the queries whose TV is at most the error stated. After index.calibrate the share promised "
+    "follows: it holds for queries like those it was calibrated with.",
+    "exceeded": "Share of the queries whose TV is above twice the error stated plus 0.01.",
     "ratio spread": "Standard deviation of law / softmax over draws from the softmax: the spread of importance "
     "weights.",
     "log Z error": "Mean absolute error of the estimated log partition function, in nats.",

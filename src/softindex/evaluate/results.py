@@ -18,8 +18,9 @@ __all__ = ["LEGEND", "Audit", "Measured", "Row"]
 LEGEND = (
     "KL(law || softmax), where the law is the distribution that a method draws from, and TV, the total variation (0 to "
     "1), are measured over all items against the softmax in float64; certified is exact by proof. Stated TV is the "
-    "error that a method itself reports with its draws, as draws.error; - where it reports none. These, the error of "
-    "log Z and the items scored are means over the queries, and KL interval is the 95 % interval of the mean. "
+    "error that a method itself reports with its draws, as draws.error; - where it reports none. Covered is the share of "
+    "queries whose TV is at most that (after it what a calibration promises), exceeded that above twice as much plus "
+    "0.01. TV, stated TV, the error of log Z and the items scored are means over the queries, and KL interval is the 95 % interval of the mean. "
     "Microseconds are the median of one draw; speed-up is relative to exact."
 )
 """What the columns of a table of rows mean."""
@@ -67,6 +68,21 @@ class Row:
     """Bytes of the index that a draw may read."""
     proven: bool
     """True where the law is the softmax by proof; its distances are then not measured."""
+    covered: float | None = None
+    """Share of the queries whose total variation is at most the error stated; None where none is, or where it is 0
+    because the method is exact."""
+    exceeded: float | None = None
+    """Share of the queries whose total variation is above twice the error stated plus 0.01."""
+    confidence: float | None = None
+    """The share that a calibration of the index promises for `covered`; None where there is none for this method and
+    temperature."""
+
+    @property
+    def coverage(self) -> str:
+        """`covered` as text, with the share promised."""
+        if self.covered is None:
+            return "-"
+        return f"{self.covered:.0%}" + ("" if self.confidence is None else f" of {self.confidence:.0%}")
 
     def cells(self) -> dict[str, str]:
         """The row as text for a table, by column."""
@@ -78,6 +94,8 @@ class Row:
             "KL interval": "proven" if self.proven else f"{short(self.kl.low)} - {short(self.kl.high)}",
             "TV": str(self.total_variation),
             "stated TV": "-" if self.stated_error is None else short(self.stated_error),
+            "covered": self.coverage,
+            "exceeded": "-" if self.exceeded is None else f"{self.exceeded:.1%}",
             "log Z error": "-" if missed is None else str(missed),
             "microseconds": f"{self.microseconds.value:,.0f}",
             "speed-up": f"{self.speedup:,.1f}x",

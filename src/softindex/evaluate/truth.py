@@ -52,9 +52,18 @@ class _Part:
 
 
 def find_truth(
-    items: Items, queries: Floats, temperatures: list[float], *, threads: int, report: Report | None = None
+    items: Items,
+    queries: Floats,
+    temperatures: list[float],
+    *,
+    own: Integers | None = None,
+    threads: int,
+    report: Report | None = None,
 ) -> Truth:
-    """The exact softmax for queries (b, d), in a few blocks of memory whatever the number of items."""
+    """The exact softmax for queries (b, d), in a few blocks of memory whatever the number of items.
+
+    own: (b,) positions of items that a query leaves out (variances are those of all items).
+    """
     b, k = len(queries), len(items.offsets) - 1
     log_masses = np.empty((len(temperatures), k, b))
     # Row by row, because a signal waits for the end of a NumPy call: filling gigabytes at once takes seconds.
@@ -68,7 +77,7 @@ def find_truth(
     wide = np.ascontiguousarray(queries.T, np.float64)
 
     def measure(rows: slice) -> _Part:
-        return _measure_block(items, wide, temperatures, rows)
+        return _measure_block(items, wide, temperatures, rows, own)
 
     with blas_threads(1), workers(threads) as pool:
         waiting = iter(parts)
@@ -101,7 +110,9 @@ def longest(vectors: Floats) -> float:
     return float(squared**0.5)
 
 
-def _measure_block(items: Items, queries: Doubles, temperatures: list[float], rows: slice) -> _Part:
+def _measure_block(
+    items: Items, queries: Doubles, temperatures: list[float], rows: slice, own: Integers | None
+) -> _Part:
     """Sums over the items of each cluster that lie in these rows; queries (d, b)."""
     offsets, begin, end = items.offsets, rows.start, rows.stop
     first = int(np.searchsorted(offsets, begin, side="right")) - 1
@@ -118,14 +129,20 @@ def _measure_block(items: Items, queries: Doubles, temperatures: list[float], ro
     np.square(away, out=away)
     squares[filled] = np.add.reduceat(away, starts, axis=0)
     log_sums = np.full((len(temperatures), *sums.shape), -np.inf)
+    if own is not None:
+        here = np.flatnonzero((own >= begin) & (own < end))
+        scores[own[here] - begin, here] = -np.inf
     for place, temperature in enumerate(temperatures):
         logits = np.divide(scores, temperature, out=away)
         if items.log_bias is not None:
             logits += items.log_bias[rows, None]
         tops = np.maximum.reduceat(logits, starts, axis=0)
+        if own is not None:
+            tops[np.isneginf(tops)] = 0.0  # nothing is left of a cluster of one item
         logits -= np.repeat(tops, counts[filled], axis=0)
         np.exp(logits, out=logits)
-        log_sums[place, filled] = tops + np.log(np.add.reduceat(logits, starts, axis=0))
+        with np.errstate(divide="ignore"):
+            log_sums[place, filled] = tops + np.log(np.add.reduceat(logits, starts, axis=0))
     return _Part(first, log_sums, counts, means, squares)
 
 
