@@ -18,10 +18,10 @@ __all__ = ["LEGEND", "Audit", "Measured", "Row"]
 LEGEND = (
     "KL(law || softmax), where the law is the distribution that a method draws from, and TV, the total variation (0 to "
     "1), are measured over all items against the softmax in float64; certified is exact by proof. Stated TV is the "
-    "error that a method itself reports with its draws, as draws.error; - where it reports none. Covered is the share of "
-    "queries whose TV is at most that (after it what a calibration promises), exceeded that above twice as much plus "
-    "0.01. TV, stated TV, the error of log Z and the items scored are means over the queries, and KL interval is the 95 % interval of the mean. "
-    "Microseconds are the median of one draw; speed-up is relative to exact."
+    "error that a method itself reports with its draws, as draws.error; - where it reports none. Covered is the share "
+    "of queries whose TV is at most that (then the share that a calibration promises), exceeded the share above twice "
+    "as much plus 0.01. TV, stated TV, the error of log Z and the items scored are means over the queries, and KL "
+    "interval is the 95 % interval of the mean. Microseconds are the median of one draw; speed-up is relative to exact."
 )
 """What the columns of a table of rows mean."""
 
