@@ -10,6 +10,7 @@
 #include <string>
 
 #include "bindings/arrays.h"
+#include "bindings/guard.h"
 #include "bindings/named_arrays.h"
 #include "bindings/native_call.h"
 #include "index/engine.h"
@@ -149,8 +150,10 @@ struct BoundBest {
 // An engine with the arrays that its view points into.
 class BoundEngine {
  public:
-  BoundEngine(const nb::typed<nb::dict, nb::str, nb::any>& arrays, const std::string& target)
-      : arrays_(arrays), engine_(kernels_named(target), make_view(arrays_.views())) {}
+  BoundEngine(const nb::typed<nb::dict, nb::str, nb::any>& arrays, const std::string& target,
+              const nb::typed<nb::dict, nb::str, BoundGuard>& guards)
+      : arrays_(arrays), guards_(guards), engine_(kernels_named(target), make_view(arrays_.views(), pointers(guards))) {
+  }
 
   void sample(const BoundRequest& bound, const BoundDraws& draws) {
     const Request& request = check(bound);
@@ -230,7 +233,15 @@ class BoundEngine {
     if (position < 0 || position >= engine_.view().n) throw std::runtime_error("an id points to no item");
   }
 
+  static std::map<std::string, const Guard*> pointers(const nb::dict& guards) {
+    std::map<std::string, const Guard*> result;
+    for (const auto& [name, bound] : guards)
+      result.emplace(nb::cast<std::string>(name), &nb::cast<const BoundGuard&>(bound).guard);
+    return result;
+  }
+
   NamedArrays arrays_;
+  nb::dict guards_;
   Engine engine_;
 };
 
@@ -278,7 +289,9 @@ void bind_index(nb::module_& m) {
   nb::set_leak_warnings(false);
   bind_records(m);
   nb::class_<BoundEngine>(m, "Engine")
-      .def(nb::init<const nb::typed<nb::dict, nb::str, nb::any>&, const std::string&>(), "arrays"_a, "target"_a = "")
+      .def(nb::init<const nb::typed<nb::dict, nb::str, nb::any>&, const std::string&,
+                    const nb::typed<nb::dict, nb::str, BoundGuard>&>(),
+           "arrays"_a, "target"_a = "", "guards"_a = nb::dict())
       .def("sample", &BoundEngine::sample, "request"_a, "results"_a)
       .def("log_prob", &BoundEngine::log_prob, "request"_a, "positions"_a, "log_prob"_a)
       .def("log_partition", &BoundEngine::log_partition, "request"_a, "values"_a, "scored"_a)

@@ -141,9 +141,29 @@ void add_tree(View& view, ArrayReader& read) {
   tree.splits = tree_splits(tree.children, view.k);
 }
 
+void add_guards(View& view, const std::map<std::string, const Guard*>& guards) {
+  struct Guarded {
+    const Guard** place;
+    bool present;
+    int64_t bytes;
+  };
+  const int64_t values = view.n * view.d, sketch = (view.n + 15) / 16 * view.sketch_groups * 64;
+  const std::map<std::string, Guarded> arrays = {
+      {"vectors", {&view.vectors_guard, true, values * (int64_t)sizeof(float)}},
+      {"code_values", {&view.codes_guard, view.codes != nullptr, values}},
+      {"sketch_values", {&view.sketch_guard, view.sketch != nullptr, sketch}},
+  };
+  for (const auto& [name, guard] : guards) {
+    const auto found = arrays.find(name);
+    require(found != arrays.end() && found->second.present, name + " has no use for a guard");
+    require(guard->bytes() >= found->second.bytes, "the guard of " + name + " is too short");
+    *found->second.place = guard;
+  }
+}
+
 }  // namespace
 
-View make_view(const Arrays& arrays) {
+View make_view(const Arrays& arrays, const std::map<std::string, const Guard*>& guards) {
   ArrayReader read(arrays);
   View view;
   view.n = read.at("vectors", 2).shape[0];
@@ -169,6 +189,7 @@ View make_view(const Arrays& arrays) {
   add_sketch(view, read);
   add_tree(view, read);
   read.expect_all_used();
+  add_guards(view, guards);
   add_even_sizes(view);
   view.longest = *std::max_element(view.norm_max, view.norm_max + view.k);
   for (int64_t c = 0; c < view.k; ++c) {

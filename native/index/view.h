@@ -3,9 +3,12 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "base/arrays.h"
+#include "base/guard.h"
 #include "index/law.h"
 #include "index/recall_curve.h"
 #include "kernels/kernels.h"
@@ -50,8 +53,9 @@ struct Tree {
 
 struct View {
   int64_t n = 0, d = 0, k = 0;
-  const float* vectors = nullptr;    // (n, d) in cluster order
-  const int64_t* offsets = nullptr;  // (k + 1): cluster c is rows offsets[c] .. offsets[c + 1]
+  const float* vectors = nullptr;        // (n, d) in cluster order
+  const Guard* vectors_guard = nullptr;  // checks them before they are read for the first time, or null
+  const int64_t* offsets = nullptr;      // (k + 1): cluster c is rows offsets[c] .. offsets[c + 1]
   int64_t largest_cluster = 0;
   bool any_empty = false;
   const float* bias = nullptr;      // (n), or null
@@ -76,12 +80,14 @@ struct View {
   float farthest = 0;                          // largest distance of any other item from its mean
 
   const int8_t* codes = nullptr;        // (n, d), or null: items as residuals about the mean of their cluster
+  const Guard* codes_guard = nullptr;   // like that of the vectors
   const float* code_scales = nullptr;   // (n): the value of one step of an item's code
   const float* code_errors = nullptr;   // (k): largest distance of a residual from its scaled code
   const float* code_lengths = nullptr;  // (k): longest scaled code
 
   int64_t sketch_groups = 0;              // of eight coordinates, if there is a sketch: items in four bits per number
   const uint8_t* sketch = nullptr;        // (blocks, groups, 64), or null: see kernels/sketch_masks.cpp
+  const Guard* sketch_guard = nullptr;    // like that of the vectors
   const float* sketch_scales = nullptr;   // (blocks, 16): the value of one step of an item's code
   const float* sketch_errors = nullptr;   // (k): largest distance of a residual from its scaled code, over its scale
   const float* sketch_lengths = nullptr;  // (k): longest code
@@ -93,7 +99,11 @@ struct View {
   int64_t size(int64_t cluster) const { return offsets[cluster + 1] - offsets[cluster]; }
   const float* bias_at(int64_t position) const { return bias == nullptr ? nullptr : bias + position; }
   int64_t triangle() const { return d * (d + 1) / 2; }
-  Rows items(int64_t from, int64_t to) const { return {vectors + from * d, to - from, d, vectors + n * d}; }
+  // Every kernel that reads items takes them from here, or as codes from code_rows.
+  Rows items(int64_t from, int64_t to) const {
+    if (vectors_guard != nullptr) vectors_guard->check(from * d * sizeof(float), to * d * sizeof(float));
+    return {vectors + from * d, to - from, d, vectors + n * d};
+  }
   Rows cluster_items(int64_t cluster) const { return items(offsets[cluster], offsets[cluster + 1]); }
   Rows outlier_rows() const { return {outlier_vectors, outliers, d, outlier_vectors + outliers * d}; }
   Rows mean_rows() const { return {means, k, d, means + k * d}; }
@@ -102,17 +112,23 @@ struct View {
     const int64_t rows = k * dispersion.rank;
     return {dispersion.low, rows, d, dispersion.low + rows * d};
   }
-  Matrix<int8_t> code_rows(int64_t from, int64_t to) const { return {codes + from * d, to - from, d, codes + n * d}; }
+  Matrix<int8_t> code_rows(int64_t from, int64_t to) const {
+    if (codes_guard != nullptr) codes_guard->check(from * d, to * d);
+    return {codes + from * d, to - from, d, codes + n * d};
+  }
   // Blocks of sixteen items, whatever their clusters.
   SketchBlocks sketch_blocks(int64_t from, int64_t to) const {
-    return {sketch + from * sketch_groups * 64, sketch_scales + from * 16, to - from, sketch_groups};
+    const int64_t bytes = sketch_groups * 64;
+    if (sketch_guard != nullptr) sketch_guard->check(from * bytes, to * bytes);
+    return {sketch + from * bytes, sketch_scales + from * 16, to - from, sketch_groups};
   }
   int64_t cluster_of(int64_t position) const;
 };
 
 // The view of these arrays, named as they are on disk (see contents.py). std::invalid_argument where one is missing or
-// unknown, or where they do not fit together: a damaged file must not become a wild pointer or an endless walk.
-View make_view(const Arrays& arrays);
+// unknown, or where they do not fit together: a damaged file must not become a wild pointer or an endless walk. There
+// may be guards of the vectors, their codes and their sketch; other arrays are read here, and were checked before.
+View make_view(const Arrays& arrays, const std::map<std::string, const Guard*>& guards = {});
 
 inline double squared_norm(const float* query, int64_t d) {
   double total = 0;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,15 @@ from softindex.calibration import PREFIX, Calibration
 from softindex.fields import INDEX, check_choices, is_small, whole_number
 from softindex.id_checks import check_id_map
 from softindex.ids import IdMap, id_map_from_arrays
-from softindex.kernels import Engine, preferred_target
+from softindex.kernels import Engine, Guard, preferred_target
 from softindex.records import Json, Stored
 from softindex.statements import check_clusters, check_items
+from softindex.store import check_guards
 
 __all__ = ["Contents", "from_stored", "make_engine", "to_stored"]
 
+LAZY = {"vectors", "code_values", "sketch_values"}
+"""Large arrays that are checked where the engine first reads them."""
 STATED_SINCE = {"bias": 2, "codes": 2, "tree": 2, "sketch": 3}
 """Format version that began to state each of these parameters; in older files it is False."""
 CHOICES: dict[str, tuple[Any, ...]] = {
@@ -41,11 +44,17 @@ class Contents:
     """Of the stated error, on the caller's queries."""
     version: int = INDEX.version
     """Format version it is saved in."""
+    guards: Mapping[str, Guard] = field(default_factory=dict)
+    """Of large arrays that are mapped and were not read yet: the engine checks what it reads."""
+
+    def check(self) -> None:
+        """CorruptIndexError where a mapped array differs from what was saved; for readers other than the engine."""
+        check_guards(self.guards)
 
 
 def make_engine(contents: Contents) -> Engine:
     """The compiled engine over these arrays; ValueError if their values do not fit together."""
-    return Engine(dict(contents.arrays), preferred_target())
+    return Engine(dict(contents.arrays), preferred_target(), dict(contents.guards))
 
 
 def to_stored(contents: Contents) -> Stored:
@@ -64,6 +73,8 @@ def from_stored(stored: Stored) -> Contents:
     unstated["log_bias"] = "log_bias" in stored.arrays
     parameters = {**unstated, **stored.parameters}
     check_choices(parameters, CHOICES)
+    # All other arrays are read in full, here or by every call.
+    check_guards(stored.guards, stored.guards.keys() - LAZY)
     INDEX.check(stored, _sizes(parameters), _groups(parameters))
     ids = id_map_from_arrays(parameters["ids"], stored.arrays)
     arrays = {name: array for name, array in stored.arrays.items() if not name.startswith(("id_", PREFIX))}
@@ -71,7 +82,8 @@ def from_stored(stored: Stored) -> Contents:
     about = parameters.pop("calibration", None)
     calibration = None if about is None else Calibration.from_stored(about, measured)
     _check_statements(stored, arrays, ids)
-    return Contents(arrays, ids, parameters, calibration, stored.version)
+    guards = {name: guard for name, guard in stored.guards.items() if name in LAZY}
+    return Contents(arrays, ids, parameters, calibration, stored.version, guards)
 
 
 def _check_statements(stored: Stored, arrays: Mapping[str, NDArray[Any]], ids: IdMap) -> None:

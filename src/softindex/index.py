@@ -82,6 +82,7 @@ class Index(Inspected):
     def items(self) -> Items:
         """The stored vectors, biases, cluster offsets and means, in the order of `ids`.  Do not write to them."""
         arrays, d = self._contents.arrays, self._dim
+        self._contents.check()
         bias = arrays["vectors"][:, d] if self._biased else None
         return Items(arrays["vectors"][:, :d], arrays["offsets"], arrays.get("log_bias"), arrays["means"][:, :d], bias)
 
@@ -338,6 +339,8 @@ class Index(Inspected):
     def save(self, path: str | os.PathLike[str], *, progress: bool = False) -> None:
         """Write the index to a directory, atomically: killed at any moment, the old or the new one is there."""
         with reporting(progress) as report:
+            # What is damaged must not be given new checksums.
+            self._contents.check()
             save_report = None if report is None else partial(report, "saving")
             save_stored(path, to_stored(self), progress=save_report)
 

@@ -33,9 +33,10 @@ def load(
 
     Args:
         path: The directory.
-        mmap: Map the files, which takes milliseconds whatever their size; pages are read when first used.
-            False reads everything into memory and checks every byte.
-        verify: Check every byte against its checksum first, as `softindex verify` does.
+        mmap: Map the files; pages are read when first used, and large arrays are checked block by block then.  False
+            reads everything into memory and checks every byte.
+        verify: Check every byte against its checksum first, as `softindex verify` does, and compare everything that is
+            stored about items with the items.
 
     Returns:
         The object that was saved.

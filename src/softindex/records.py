@@ -296,3 +296,5 @@ class Stored:
     """Format version.  An index loaded from an older file is saved in that version again."""
     verified: bool = False
     """Whether every byte was compared with its checksum: then values of arrays of any size are checked too."""
+    guards: Mapping[str, Any] = field(default_factory=dict)
+    """`kernels.Guard` of each large array that was mapped and must be checked before it is read."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -18,7 +19,7 @@ from softindex.adaptive.rows import Rows
 from softindex.adaptive.sampling import TOP_K, SampleMethod, check_method, collect_draws, draw_among, left_out
 from softindex.adaptive.screen import encode
 from softindex.adaptive.solver import Call, Solver
-from softindex.adaptive.storing import from_arrays, to_arrays
+from softindex.adaptive.storing import LAZY, from_arrays, to_arrays
 from softindex.adaptive.strategies import Answer
 from softindex.arguments import (
     check_confidence,
@@ -33,8 +34,10 @@ from softindex.arguments import (
     check_threads,
 )
 from softindex.errors import InputError, MethodError, show
+from softindex.kernels import Guard
 from softindex.records import Doubles, Draws, Estimate, Floats, Stored, TopK
 from softindex.restrictions import Unknown
+from softindex.store import check_guards
 from softindex.store import save as save_stored
 from softindex.streams import generators
 
@@ -68,7 +71,7 @@ class AdaptiveSoftmax:
         InputError: When weights or biases have a wrong shape or type, or hold NaN, infinity or too large numbers.
     """
 
-    __slots__ = ("_solver",)
+    __slots__ = ("_guards", "_made")
 
     def __init__(
         self,
@@ -80,15 +83,16 @@ class AdaptiveSoftmax:
     ) -> None:
         rows = Rows.checked(weights)
         biases = (_biases(bias, rows.n, "bias"), _biases(log_bias, rows.n, "log_bias"))
-        self._solver = Solver(Layer(rows, *biases, encode(rows), check_seed(seed)))
+        self._guards: Mapping[str, Guard] = {}
+        self._made = Solver(Layer(rows, *biases, encode(rows), check_seed(seed)))
 
     def __len__(self) -> int:
-        return self._solver.layer.rows.n
+        return self._made.layer.rows.n
 
     @property
     def dim(self) -> int:
         """Numbers in a row of the weights."""
-        return self._solver.layer.rows.d
+        return self._made.layer.rows.d
 
     def __repr__(self) -> str:
         return f"<softindex.AdaptiveSoftmax: {len(self)} classes, {self.dim} dimensions>"
@@ -344,6 +348,14 @@ class AdaptiveSoftmax:
         """
         save_stored(path, to_arrays(self._solver.layer, self._solver.calibration))
 
+    @property
+    def _solver(self) -> Solver:
+        """The solver over arrays that are those that were saved: the first call checks large mapped ones."""
+        if self._guards:
+            check_guards(self._guards)
+            self._guards = {}
+        return self._made
+
     def _call(self, queries: Any, temperature: Any, exclude: Any, unknown: Any, threads: Any) -> Call:
         batch, single = check_queries(queries, self.dim, owner="these weights have")
         exclusion = check_exclude(exclude, len(batch), len(self), unknown)
@@ -387,6 +399,8 @@ def from_stored(stored: Stored) -> AdaptiveSoftmax:
     Raises:
         CorruptIndexError: When arrays or parameters are missing or do not fit together.
     """
+    check_guards(stored.guards, stored.guards.keys() - LAZY)
     made = AdaptiveSoftmax.__new__(AdaptiveSoftmax)
-    made._solver = Solver(*from_arrays(stored))
+    made._made = Solver(*from_arrays(stored))
+    made._guards = stored.guards
     return made

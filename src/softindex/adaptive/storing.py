@@ -13,6 +13,8 @@ from softindex.records import Doubles, Stored
 
 __all__ = ["from_arrays", "to_arrays"]
 
+LAZY = {"weights", "codes_4", "codes_8"}
+"""Large arrays that are checked when the layer is first used."""
 CHECKED_VALUES = 1 << 18
 """Values compared at a time."""
 SLACK = 1e-9

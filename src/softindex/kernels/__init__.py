@@ -11,12 +11,14 @@ __all__ = [
     "BestResults",
     "DrawResults",
     "Engine",
+    "Guard",
     "IntegerTable",
     "Law",
     "NativeMixture",
     "NativeRestriction",
     "Request",
     "StringTable",
+    "block_sums",
     "dot_error",
     "double_dots",
     "hash_bytes",
@@ -33,6 +35,7 @@ __all__ = [
 ]
 
 Engine = _native.Engine
+Guard = _native.Guard
 BestResults = _native.BestResults
 DrawResults = _native.DrawResults
 IntegerTable = _native.IntegerTable
@@ -42,6 +45,7 @@ NativeRestriction = _native.Restriction
 Request = _native.Request
 StringTable = _native.StringTable
 LANES = _native.LANES
+block_sums = _native.block_sums
 double_dots = _native.double_dots
 hash_bytes = _native.hash_bytes
 hash_strings = _native.hash_strings

@@ -143,6 +143,24 @@ BLOCK: int = 64
 
 LANES: int = 16
 
+def block_sums(
+    data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    block_bytes: int,
+    sums: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu")],
+) -> None:
+    """Write the checksum of every block of the bytes."""
+
+class Guard:
+    def __init__(
+        self,
+        data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        sums: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        block_bytes: int,
+        name: str,
+    ) -> None: ...
+    def check_all(self) -> None:
+        """RuntimeError where a byte differs from what was written."""
+
 class IntegerTable:
     def __init__(
         self,
@@ -265,7 +283,7 @@ class BestResults:
     ) -> None: ...
 
 class Engine:
-    def __init__(self, arrays: dict[str, Any], target: str = "") -> None: ...
+    def __init__(self, arrays: dict[str, Any], target: str = "", guards: dict[str, Guard] = {}) -> None: ...
     def sample(self, request: Request, results: DrawResults) -> None: ...
     def log_prob(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from softindex.arguments import (
 )
 from softindex.blas import blas_threads
 from softindex.errors import InputError
+from softindex.kernels import Guard
 from softindex.locks import ForkLock
 from softindex.mol import storage
 from softindex.mol.items import EncodedItems, count_items, encode_items
@@ -33,6 +35,7 @@ from softindex.mol.spec import ItemSide, LearnedSimilarity, SimilaritySpec, chec
 from softindex.mol.storage import KIND
 from softindex.progress import reporting
 from softindex.records import Draws, Estimate, Floats, Ids, Stored, TopK
+from softindex.store import check_guards
 from softindex.store import save as save_stored
 
 __all__ = ["KIND", "MixtureIndex", "build", "from_stored"]
@@ -48,15 +51,17 @@ class MixtureIndex:
     Any number of threads may search, sample, add and remove at once.  Each search sees the items of one moment.
     """
 
-    __slots__ = ("_lock", "_similarity", "_snapshot")
+    __slots__ = ("_current", "_guards", "_lock", "_similarity")
 
-    def __init__(self, snapshot: Snapshot, similarity: LearnedSimilarity | None = None) -> None:
-        self._snapshot, self._similarity = snapshot, similarity
+    def __init__(
+        self, snapshot: Snapshot, similarity: LearnedSimilarity | None = None, guards: Mapping[str, Guard] | None = None
+    ) -> None:
+        self._current, self._similarity, self._guards = snapshot, similarity, guards or {}
         # Changes start from the current snapshot: two at a time would lose one of them.
         self._lock = ForkLock()
 
     def __len__(self) -> int:
-        return self._snapshot.n
+        return self._current.n
 
     def __repr__(self) -> str:
         spec = self.spec
@@ -71,14 +76,22 @@ class MixtureIndex:
         )
 
     @property
+    def _snapshot(self) -> Snapshot:
+        """The items, which are those that were saved: the first call checks large mapped arrays."""
+        if self._guards:
+            check_guards(self._guards)
+            self._guards = {}
+        return self._current
+
+    @property
     def spec(self) -> SimilaritySpec:
         """Sizes, temperature and weights of the similarity."""
-        return self._snapshot.spec
+        return self._current.spec
 
     @property
     def ids(self) -> Ids:
         """(n,) ids in storage order."""
-        return self._snapshot.all_ids()
+        return self._current.all_ids()
 
     @property
     def averages(self) -> Floats:
@@ -269,7 +282,7 @@ class MixtureIndex:
         """
         components, gates = encode_items(self._similarity, self.spec, items)
         with self._lock:
-            self._snapshot = self._snapshot.add(components, gates, ids)
+            self._current = self._snapshot.add(components, gates, ids)
 
     def remove(self, ids: Any) -> None:
         """Remove items.  Each call copies the components of the others, so remove many at a time.
@@ -282,7 +295,7 @@ class MixtureIndex:
             UnknownIdError: When the index does not hold one of the ids.  The index does not change.
         """
         with self._lock:
-            self._snapshot = self._snapshot.remove(ids)
+            self._current = self._snapshot.remove(ids)
 
     def save(self, path: str | os.PathLike[str], *, progress: bool = False) -> None:
         """Write the index to a directory, atomically: after a crash, the old or the new version is there.
@@ -328,7 +341,8 @@ def build(similarity: LearnedSimilarity, items: Any, *, ids: Any = None) -> Mixt
 
 def from_stored(stored: Stored) -> MixtureIndex:
     """Return the index that was saved; CorruptIndexError if it is damaged."""
-    return MixtureIndex(storage.from_stored(stored))
+    check_guards(stored.guards, stored.guards.keys() - storage.LAZY)
+    return MixtureIndex(storage.from_stored(stored), guards=stored.guards)
 
 
 def _batch(snapshot: Snapshot, queries: Any, users: Any, exclude: Any, unknown: Any) -> QueryBatch:

@@ -21,6 +21,8 @@ from softindex.records import Json, Stored
 __all__ = ["KIND", "from_stored", "to_stored"]
 
 KIND = MIXTURE.kind
+LAZY = {"components", "gates", "averages"}
+"""Large arrays that are checked when the index is first used."""
 ROUNDED = 1e-5
 """Relative difference allowed: sums in another order round differently."""
 

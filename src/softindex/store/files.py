@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softindex.errors import InputError, show
+from softindex.kernels import Guard
 from softindex.records import Stored
 from softindex.signals import interrupts_put_off
 from softindex.store.format import DTYPES, EAGER_BYTES, BlobCheck, Manifest, Verification, draft
@@ -63,21 +64,27 @@ def load(path: PathLike, *, mmap: bool = True, verify: bool = False, kind: str |
     """Load what was saved at `path`; its arrays are read-only and aligned to 64 bytes.
 
     mmap=True maps the blobs, in milliseconds whatever their size.  It checks the manifest, the size of every file and
-    the checksum of every blob up to EAGER_BYTES; with verify=True also those of larger blobs.  mmap=False reads
+    the checksum of every blob up to EAGER_BYTES; with verify=True also those of larger blobs.  Otherwise these come
+    with guards: whoever reads them must check them first.  (Saves of earlier versions have none.)  mmap=False reads
     everything into memory and checks everything.  `kind`, when given, must be the kind that was saved.  Files that the
     manifest does not name are ignored.
     """
     place = _resolve(path)
     fetch = map_blob if mmap else read_blob
     arrays: dict[str, NDArray[Any]] = {}
+    files: dict[str, NDArray[np.uint8]] = {}
     with opened(place, kind) as (manifest, descriptors):
         for blob, descriptor in zip(manifest.blobs, descriptors, strict=True):
-            if mmap and (verify or blob.bytes <= EAGER_BYTES):
+            if mmap and (verify or blob.bytes <= EAGER_BYTES or blob.name in manifest.sums):
                 check_blob(descriptor, blob, place, uncounted)
             buffer = fetch(descriptor, blob, place)
             elements = np.frombuffer(buffer, DTYPES[blob.dtype], count=math.prod(blob.shape))
-            arrays[blob.name] = elements.reshape(blob.shape)
-    return Stored(manifest.kind, manifest.parameters, arrays, manifest.version, verified=verify or not mmap)
+            arrays[blob.name], files[blob.name] = elements.reshape(blob.shape), np.frombuffer(buffer, np.uint8)
+    sums = {name: arrays.pop(source) for source, name in manifest.sums.items()}
+    verified = verify or not mmap
+    size = manifest.block_bytes or 0
+    guards = {} if verified else {name: Guard(files[name], of, size, name) for name, of in sums.items()}
+    return Stored(manifest.kind, manifest.parameters, arrays, manifest.version, verified=verified, guards=guards)
 
 
 def verify(path: PathLike, *, progress: Progress | None = None) -> Verification:

@@ -22,7 +22,11 @@ BLOB_SUFFIX: Final = ".bin"
 ALIGNMENT: Final = 64
 """A blob is padded to a multiple of this, by at least this: the widest vector load is 64 bytes."""
 EAGER_BYTES: Final = 16 * 2**20
-"""Every load verifies the checksums of blobs up to this size; larger ones only on request."""
+"""Every load verifies the SHA-256 of blobs up to this size; larger ones are verified in blocks, when first read."""
+BLOCK_BYTES: Final = 2**17
+"""Bytes of a block of a large blob that has a checksum of its own."""
+SUMS_SUFFIX: Final = ".sums"
+"""The checksums of the blocks of a large blob are a blob of their own, named like it."""
 MANIFEST_BYTES: Final = 2**20
 """A longer manifest is neither written nor read: parsed JSON takes many times its size in memory."""
 
@@ -69,6 +73,13 @@ class Manifest:
     parameters: Json
     blobs: tuple[Blob, ...]
     version: int = FORMAT_VERSION
+    block_bytes: int | None = None
+    """Size of the blocks whose checksums are stored; None in older saves and where no blob is large."""
+
+    @property
+    def sums(self) -> dict[str, str]:
+        """Large blobs by the blob that holds the checksums of their blocks."""
+        return {} if self.block_bytes is None else {_sums(blob): blob.name for blob in self.blobs if _is_large(blob)}
 
     @property
     def bytes(self) -> int:
@@ -98,6 +109,18 @@ class Verification:
     blobs: tuple[BlobCheck, ...]
 
 
+def _is_large(blob: Blob) -> bool:
+    return blob.bytes > EAGER_BYTES and not blob.name.endswith(SUMS_SUFFIX)
+
+
+def _sums(blob: Blob) -> str:
+    return blob.name + SUMS_SUFFIX
+
+
+def _block_count(blob: Blob, block_bytes: int) -> int:
+    return -(-blob.bytes // block_bytes)
+
+
 def padded_bytes(data_bytes: int) -> int:
     """The size of a file with data_bytes of data: a multiple of ALIGNMENT, with at least ALIGNMENT of padding."""
     return -(-data_bytes // ALIGNMENT) * ALIGNMENT + ALIGNMENT
@@ -111,8 +134,10 @@ def draft(stored: Stored) -> Manifest:
         if not isinstance(parameters, dict):
             raise ValueError("parameters must be a mapping")
         blobs = tuple(_describe(name, array) for name, array in stored.arrays.items())
+        large = [blob for blob in blobs if _is_large(blob)]
+        blobs += tuple(_describe(_sums(blob), np.empty(_block_count(blob, BLOCK_BYTES), np.uint64)) for blob in large)
         _check_distinct(blobs)
-        manifest = Manifest(stored.kind, parameters, blobs, stored.version)
+        manifest = Manifest(stored.kind, parameters, blobs, stored.version, BLOCK_BYTES if large else None)
         size = len(encode(manifest))
     except ValueError as error:
         raise InputError(f"this cannot be saved: {error}.") from error
@@ -191,12 +216,14 @@ def _document(manifest: Manifest) -> dict[str, Any]:
         }
         for blob in manifest.blobs
     ]
+    blocks = {} if manifest.block_bytes is None else {"block_bytes": manifest.block_bytes}
     return {
         "format": FORMAT,
         "version": manifest.version,
         "kind": manifest.kind,
         "parameters": manifest.parameters,
         "blobs": blobs,
+        **blocks,
     }
 
 
@@ -268,7 +295,25 @@ def _manifest(document: Mapping[str, Any]) -> Manifest:
         raise TypeError("parameters must be an object and blobs a list")
     blobs = tuple(_blob(entry) for entry in entries)
     _check_distinct(blobs)
-    return Manifest(kind, parameters, blobs, document["version"])
+    manifest = Manifest(kind, parameters, blobs, document["version"], document.get("block_bytes"))
+    _check_blocks(manifest)
+    return manifest
+
+
+def _check_blocks(manifest: Manifest) -> None:
+    """Every large blob has the checksums of its blocks, where there are any."""
+    size = manifest.block_bytes
+    if size is None:
+        return
+    if type(size) is not int or size < ALIGNMENT or size % ALIGNMENT:
+        raise ValueError("block_bytes is not a multiple of 64")
+    found = {blob.name: (blob.dtype, blob.shape) for blob in manifest.blobs}
+    large = [blob for blob in manifest.blobs if _is_large(blob)]
+    for blob in large:
+        if found.get(_sums(blob)) != ("uint64", (_block_count(blob, size),)):
+            raise ValueError(f"{blob.name} has no checksums of its blocks")
+    if not large:
+        raise ValueError("it has block_bytes, but no array is large")
 
 
 def _blob(entry: Mapping[str, Any]) -> Blob:

@@ -19,7 +19,8 @@ from dataclasses import replace
 
 from softindex.errors import NotAnIndexError, SaveError, StorageError
 from softindex.records import Stored
-from softindex.store.format import BLOB_SUFFIX, MANIFEST_NAME, Manifest, blob_chunks, encode, is_ours
+from softindex.store.format import BLOB_SUFFIX, MANIFEST_NAME, SUMS_SUFFIX, Manifest, blob_chunks, encode, is_ours
+from softindex.store.guards import BlockSums
 from softindex.store.reading import (
     ATTEMPTS,
     CHUNK,
@@ -132,9 +133,13 @@ def _lock(directory: int) -> bool | None:
 
 def write(directory: int, manifest: Manifest, stored: Stored, count: Callable[[int], None]) -> None:
     """Write all files, each synced before the next; the manifest comes last, so its presence means all are there."""
-    blobs = []
+    blobs, made, sums = [], dict(stored.arrays), manifest.sums
     for blob in manifest.blobs:
-        chunks = blob_chunks(stored.arrays[blob.name], blob, chunk=CHUNK)
+        # The checksums of blocks come after the blobs that they are of.
+        chunks: Iterable[memoryview] = blob_chunks(made[blob.name], blob, chunk=CHUNK)
+        if blob.name in sums.values():
+            summed = BlockSums(blob.bytes)
+            chunks, made[blob.name + SUMS_SUFFIX] = summed.add_all(chunks), summed.sums
         blobs.append(replace(blob, checksum=_write_file(directory, blob.file_name, chunks, count)))
     written = encode(replace(manifest, blobs=tuple(blobs)))
     _write_file(directory, MANIFEST_NAME, [memoryview(written)], uncounted)
