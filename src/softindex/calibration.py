@@ -160,6 +160,9 @@ class Calibration:
             raise damaged("its calibrated temperatures do not increase")
         if arrays["errors"].shape[1] == 0:
             raise damaged("its calibration has no queries")
+        errors = arrays["errors"]
+        if errors.min() < -1 or errors.max() > 1 / SCALE:
+            raise damaged("its calibration holds errors that no total variation has")
         expected: dict[str, Any] = {
             "confidence": float,
             "method": str,

@@ -42,6 +42,14 @@ def answers(index, queries):
     return said
 
 
+def make_index(settings):
+    """An index of the inputs, built with one of SETTINGS."""
+    vectors, _, bias = inputs()
+    given = {word: bias for word in ("bias", "log_bias") if word in settings}
+    given |= {"queries": vectors[:20]} if "queries" in settings else {}
+    return softindex.build(vectors, **{**settings, **given})
+
+
 def make_mixture():
     """A learned-similarity index with gates, users and string ids."""
     import torch
@@ -83,11 +91,9 @@ def main():
     if FOLDER.exists():
         sys.exit(f"{FOLDER} exists and must always load; a new format gets a folder of its own.")
     FOLDER.mkdir()
-    vectors, queries, bias = inputs()
+    queries = inputs()[1]
     for name, settings in SETTINGS.items():
-        given = {word: bias for word in ("bias", "log_bias") if word in settings}
-        given |= {"queries": vectors[:20]} if "queries" in settings else {}
-        index = softindex.build(vectors, **{**settings, **given})
+        index = make_index(settings)
         index.save(FOLDER / name)
         (FOLDER / f"{name}.json").write_text(json.dumps(answers(index, queries), indent=1))
     for name, product, said in (

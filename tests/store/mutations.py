@@ -33,11 +33,8 @@ SECONDS = 10
 
 def make_bases(folder):
     """Directories to start from, of every kind and with every group of arrays: {kind: [stored]}."""
-    vectors, _, bias = make.inputs()
-    made = []
-    for settings in make.SETTINGS.values():
-        given = {word: bias for word in ("bias", "log_bias") if word in settings}
-        made.append(softindex.build(vectors, **{**settings, **given}))
+    bias = make.inputs()[2]
+    made = [make.make_index(settings) for settings in make.SETTINGS.values()]
     for kind, users in (("mixture", 4), ("mixture", None), ("logits", None), ("largest", None)):
         given = similarity(kind, 40, users=users)
         ids = {None: None, 4: [f"item {row}" for row in range(40)]}[users]
@@ -145,6 +142,7 @@ def calls(product):
             yield lambda m=method: [product.log_partition(queries, temperature=0.7, method=m).value]
         yield lambda: [product.sample(queries, 3, temperature=0.7, method="top-k", k=4).log_prob]
         yield lambda: [product.log_prob(queries, ids, temperature=0.7), product.items.vectors]
+        yield lambda: [product.sample(queries, temperature=0.1).error]
     elif isinstance(product, softindex.AdaptiveSoftmax):
         queries = rng.standard_normal((2, product.dim)).astype(np.float32)
         for guarantee in ("exact", "deterministic", "calibrated", "pac"):
