@@ -18,7 +18,7 @@ from softindex.store.format import MANIFEST_BYTES, MANIFEST_NAME, Blob, Manifest
 
 Result = TypeVar("Result")
 
-CHUNK = 8 * 2**20
+CHUNK = 4 * 2**20
 # Retries after losing a race against another save; each loss needs a complete save within a few microseconds.
 ATTEMPTS = 50
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
