@@ -54,20 +54,21 @@ THREADED_TESTS := tests/test_index.py tests/mol/test_mixture_index.py tests/test
 
 sanitize: .venv/all
 	$(call build_sanitized,address,address$(comma)undefined$(comma)float-cast-overflow)
-	$(call with_sanitizer,address,libasan.so) ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
-		$(PYTHON) -m pytest -x -n auto $(NATIVE_TESTS)
+	$(call with_sanitizer,address,libasan.so) ASAN_OPTIONS=detect_leaks=0:log_path=$(abspath build/address/report) \
+		UBSAN_OPTIONS=print_stacktrace=1:log_path=$(abspath build/address/report) \
+		$(PYTHON) -m pytest -x -n auto $(NATIVE_TESTS) || { cat build/address/report* >&2; exit 1; }
 
 sanitize-threads: .venv/all
 	$(call build_sanitized,thread,thread)
 	$(call with_sanitizer,thread,libtsan.so) \
 		TSAN_OPTIONS="halt_on_error=1 ignore_noninstrumented_modules=1 report_signal_unsafe=0" \
-		$(PYTHON) -m pytest -x $(THREADED_TESTS)
+		$(PYTHON) -m pytest -x --capture=no $(THREADED_TESTS)
 
 comma := ,
 # $(1): name of the directory below build/; $(2): the sanitizers.
-build_sanitized = mkdir -p build && $(BIN)/cmake -S . -B build/$(1) -G Ninja -DSOFTINDEX_SANITIZE=$(2) \
+build_sanitized = mkdir -p build && $(BIN)/cmake -S . -B build/$(1) -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSOFTINDEX_SANITIZE=$(2) \
 		-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DPython_EXECUTABLE=$(abspath $(BIN)/python) \
-		-Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir) > build/$(1).log && \
+		-Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir) > build/$(1).log && rm -f build/$(1)/report* && \
 	$(BIN)/ninja -C build/$(1) && rm -rf build/$(1)/package && mkdir build/$(1)/package && \
 	cp -r src/softindex build/$(1)/package/ && cp build/$(1)/_native*.so build/$(1)/package/softindex/kernels/
 # Of the environment only the packages: its editable install would take precedence over the sanitized one.
