@@ -113,18 +113,23 @@ class TestIds:
 
 
 class TestQueries:
-    def test_a_good_query_is_not_copied(self):
+    def test_a_good_query_is_copied_as_it_is(self):
+        """Another thread may change it during the call."""
         query = matrix(1, 8)[0]
         block, single = check_queries(query, 8)
         assert single
         assert block.shape == (1, 8)
-        assert np.shares_memory(block, query)
+        assert np.array_equal(block[0], query)
+        assert not np.shares_memory(block, query)
 
-    def test_a_good_batch_is_not_copied(self):
+    def test_a_good_batch_is_copied_unless_it_is_read_only(self):
         queries = matrix(6, 8)
         block, single = check_queries(queries, 8)
         assert not single
-        assert np.shares_memory(block, queries)
+        assert np.array_equal(block, queries)
+        assert not np.shares_memory(block, queries)
+        queries.flags.writeable = False
+        assert np.shares_memory(check_queries(queries, 8)[0], queries)
 
     @pytest.mark.parametrize(
         "query",
@@ -190,7 +195,7 @@ class TestQueries:
 
     def test_long_queries_are_fine_together_when_each_is_fine(self):
         queries = np.full((1000, 1), 0.99e15, np.float32)
-        assert np.shares_memory(check_queries(queries, 1)[0], queries)
+        assert np.array_equal(check_queries(queries, 1)[0], queries)
 
     @pytest.mark.parametrize(
         "queries",
