@@ -168,7 +168,7 @@ def test_a_flipped_bit_of_a_mapped_array_is_never_a_silent_wrong_answer(kind, tm
         flip(path, place, bit)
         refused = count_refused(tmp_path / "saved")
         flip(path, place, bit)
-        # Codes serve certified draws only, and the sketch the few best; every one of these calls reads all other arrays.
+        # Codes serve certified draws only, and the sketch the few best; every call reads all other arrays.
         assert refused >= (1 if path.name in ("code_values.bin", "sketch_values.bin") else 3), path.name
     assert count_refused(tmp_path / "saved") == 0
 
