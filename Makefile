@@ -8,7 +8,7 @@ STUB := src/softindex/kernels/_native.pyi
 # Generates the types of the compiled module into the file $(1).
 write_stub = $(BIN)/python -m nanobind.stubgen -q -m softindex.kernels._native -o $(1) && $(BIN)/ruff format -q $(1)
 
-.PHONY: demo test mutate check stub docs install bench sanitize sanitize-threads soak clean
+.PHONY: demo test crash mutate check stub docs install bench sanitize sanitize-threads soak clean
 
 demo: .venv/core
 	$(BIN)/softindex demo
@@ -21,6 +21,10 @@ test: .venv/all
 mutate: .venv/all
 	for kind in index mixture-index adaptive-softmax; do \
 	  OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/store/mutations.py $$kind 3000 || exit 1; done
+
+# Kills a process that changes a catalogue, a thousand times, and lets another one verify what it left.
+crash: .venv/all
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.live.crashing --rounds 1000
 
 check: .venv/all
 	$(BIN)/ruff check .

@@ -25,11 +25,12 @@ SECTIONS = {
     "mol": "mol:run",
     "audit": "audit:run",
     "growth": "growth:run",
+    "live": "live:run",
     "large": "large:run",
 }
 USUAL = ("audit", "draws", "limits", "fidelity", "stated", "defaults", "threads", "restricted", "build", "partition")
 """The sections that run when none is named."""
-ONE_THREAD = ("adaptive", "draws", "fidelity", "stated", "defaults", "threads", "limits", "restricted", "top-k")
+ONE_THREAD = ("adaptive", "draws", "fidelity", "stated", "defaults", "threads", "limits", "restricted", "top-k", "live")
 """Here BLAS must run on one thread, as our kernels do; in the other sections all may use every core."""
 
 

@@ -23,6 +23,7 @@ PAGES = [
             "index",
             "quickstart",
             "guide-sampling",
+            "guide-live",
             "choosing-a-method",
             "reading-an-audit",
             "guide-adaptive",

@@ -230,7 +230,7 @@ class BoundEngine {
   }
 
   void check_position(int64_t position) const {
-    if (position < 0 || position >= engine_.view().n) throw std::runtime_error("an id points to no item");
+    if (position < 0 || position >= engine_.view().extent) throw std::runtime_error("an id points to no item");
   }
 
   static std::map<std::string, const Guard*> pointers(const nb::dict& guards) {

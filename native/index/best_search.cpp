@@ -5,6 +5,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "index/scan.h"
+
 namespace softindex {
 namespace {
 
@@ -35,7 +37,7 @@ BestSearch::BestSearch(Query& query, const Wanted& wanted, Best& result, const S
   if (wanted.missed > 0) trust_ = std::min(1.0, usual_errors / std::sqrt((double)view_.d));
   for (int64_t c = 0; c < view_.k; ++c) {
     // An empty cluster needs no visit.
-    states_[c] = view_.size(c) > 0 ? skipped : visited;
+    states_[c] = !view_.empty(c) ? skipped : visited;
     promises_[c] = query.mean_dots[c] + promised_deviations * spread(c);
     if (view_.bias_max != nullptr) promises_[c] += query.request.temperature * view_.bias_max[c];
   }
@@ -60,7 +62,7 @@ void BestSearch::choose(int64_t probes) {
   order.clear();
   for (int64_t c = 0; c < view_.k; ++c) {
     if (states_[c] == visited)
-      probes -= view_.size(c) > 0 ? 1 : 0;
+      probes -= !view_.empty(c) ? 1 : 0;
     else
       order.push_back(c);
   }
@@ -78,8 +80,8 @@ void BestSearch::choose(int64_t probes) {
 // Items of a cluster that are expected to score more, but for a factor that all clusters share.
 double BestSearch::expected(int64_t cluster, double score) const {
   const double above = score - query_.mean_dots[cluster], deviation = spread(cluster);
-  if (!(deviation > 0)) return above <= 0 ? (double)view_.size(cluster) : 0.0;
-  return (double)view_.size(cluster) * heavy_tail(above / deviation);
+  if (!(deviation > 0)) return above <= 0 ? (double)view_.count(cluster) : 0.0;
+  return (double)view_.count(cluster) * heavy_tail(above / deviation);
 }
 
 void BestSearch::choose_by_share(double missed) {
@@ -91,7 +93,7 @@ void BestSearch::choose_by_share(double missed) {
   double total = 0, sums[bins] = {};
   const auto bin_of = [](double share) { return std::min(bins - 1, std::max(0, std::ilogb(share) + bins - 24)); };
   for (int64_t c = 0; c < view_.k; ++c) {
-    shares[c] = view_.size(c) > 0 ? expected(c, score) : 0.0;
+    shares[c] = !view_.empty(c) ? expected(c, score) : 0.0;
     total += shares[c];
     if (states_[c] != visited) sums[bin_of(shares[c])] += shares[c];
   }
@@ -111,7 +113,8 @@ void BestSearch::offer_one(double dot, int64_t position) {
   // In double: a large bias must not swallow the differences between scores.
   double score = dot;
   if (view_.bias != nullptr) score += query_.request.temperature * view_.bias[position];
-  if (!(score >= best_.threshold())) return;  // NaN, in a damaged index, is never offered
+  // NaN, in a damaged index, is never offered, nor is an item that was removed.
+  if (!(score >= best_.threshold()) || score == minus_infinity) return;
   if (excluded_.count > 0 && std::binary_search(excluded_.first, excluded_.first + excluded_.count, position)) return;
   best_.offer(score, position);
 }
@@ -135,7 +138,7 @@ SketchQuery BestSearch::aim_at(int64_t cluster) {
 }
 
 void BestSearch::note(int64_t position) {
-  const char* row = (const char*)(view_.vectors + position * view_.d);
+  const char* row = (const char*)vector_at(view_, position);
   for (int64_t byte = 0; byte < view_.d * (int64_t)sizeof(float); byte += 64) __builtin_prefetch(row + byte, 0, 3);
   if (noted_count_ == most_noted) settle();
   noted_[noted_count_++] = position;
@@ -154,7 +157,7 @@ void BestSearch::collect(const uint16_t* masks, int64_t origin, int64_t from, in
   for (int64_t block = 0; block < blocks; ++block) count += __builtin_popcount(mask_of(block));
   if (count * sparse > to - from) {
     float* dots = query_.workspace.dots.data();
-    query_.kernels.scan(view_.items(from, to), query_.vector, dots);
+    scan_items(query_.kernels, view_, from, to, query_.vector, dots);
     return offer(dots, from, to);
   }
   for (int64_t block = 0; count > 0 && block < blocks; ++block)
@@ -165,7 +168,7 @@ void BestSearch::collect(const uint16_t* masks, int64_t origin, int64_t from, in
 void BestSearch::settle() {
   for (int64_t i = 0; i < noted_count_; ++i) {
     float dot;
-    query_.kernels.scan(view_.items(noted_[i], noted_[i] + 1), query_.vector, &dot);
+    scan_items(query_.kernels, view_, noted_[i], noted_[i] + 1, query_.vector, &dot);
     offer_one(dot, noted_[i]);
   }
   result_.scored += noted_count_;
@@ -177,7 +180,7 @@ double BestSearch::predict_missed(double beyond) const {
   if (beyond <= score) return 0.0;
   double total = 0, left = 0;
   for (int64_t c = 0; c < view_.k; ++c) {
-    if (view_.size(c) == 0) continue;
+    if (view_.empty(c)) continue;
     const double share = expected(c, score);
     total += share;
     if (states_[c] != visited && best_score_bound(query_, length_, c) >= score) left += share;

@@ -106,8 +106,12 @@ void log_mass_bounds(Query& query, double* lower, double* upper) {
   const double smallest = norm * std::sqrt((double)view.d) * 0x1.0p-149;
   const double squared_temperature = temperature * temperature;
   for (int64_t c = 0; c < view.k; ++c) {
-    if (view.size(c) == 0) {
+    if (view.empty(c)) {
       lower[c] = upper[c] = minus_infinity;
+      continue;
+    }
+    if (c >= view.first_known) {
+      lower[c] = upper[c] = query.log_masses[c];
       continue;
     }
     const double mean_dot = dots[c], longest = norm * (double)view.norm_max[c];
@@ -130,7 +134,7 @@ void log_mass_bounds(Query& query, double* lower, double* upper) {
 double largest_bias(const View& view, const Request& request) {
   if (view.bias == nullptr || request.law.kind != Kind::exhaustive) return 0.0;
   float largest = 0;
-  for (int64_t i = 0; i < view.n; ++i) largest = std::max(largest, std::fabs(view.bias[i]));
+  for (int64_t i = 0; i < view.extent; ++i) largest = std::max(largest, std::fabs(view.bias[i]));
   return largest;
 }
 

@@ -7,6 +7,7 @@
 
 #include "index/draw.h"
 #include "index/masses.h"
+#include "index/scan.h"
 
 namespace softindex {
 namespace {
@@ -28,6 +29,8 @@ Certificate::Certificate(Query& query)
   upper_.resize(view_.k);
   states_.assign(view_.k, (uint8_t)State::bounded);
   log_mass_bounds(query, lower_.data(), upper_.data());
+  std::fill(states_.begin() + view_.first_known, states_.end(), (uint8_t)State::scanned);
+  scored_ = view_.known_items();
   if (view_.codes != nullptr) coded_ = stage_coded_query(query);
 }
 
@@ -40,7 +43,7 @@ double Certificate::weigh(int64_t cluster, const float* dots) {
 
 double Certificate::scan(int64_t cluster) {
   const float* dots = scan_cluster(query_, cluster);
-  fetch(view_.vectors + view_.offsets[next_] * view_.d);
+  if (view_.size(next_) > 0) fetch(vector_at(view_, view_.offsets[next_]));
   const double result = weigh(cluster, dots);
   if (state(cluster) == State::bounded) scored_ += view_.size(cluster);
   states_[cluster] = (uint8_t)State::scanned;
@@ -65,7 +68,7 @@ void Certificate::code(int64_t cluster) {
 
 float Certificate::score(int64_t position) const {
   float result;
-  kernels_.scan(view_.items(position, position + 1), query_.vector, &result);
+  scan_items(kernels_, view_, position, position + 1, query_.vector, &result);
   return result;
 }
 
@@ -86,7 +89,7 @@ Bracket Certificate::bracket() const {
     tops[2] = std::max(tops[2], upper_[c]);
   }
   for (int64_t c = 0; c < view_.k; ++c) {
-    if (view_.size(c) == 0) continue;
+    if (view_.empty(c)) continue;
     const double slack = error(c);
     sums[0] += std::exp(lower_[c] - slack - tops[0]);
     sums[1] += std::exp(between(c) - tops[1]);

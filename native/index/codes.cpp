@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "index/scan.h"
 #include "kernels/round_query.h"
 
 namespace softindex {
@@ -53,6 +54,7 @@ double coded_scores(const Query& query, const CodedQuery& coded, int64_t cluster
   int32_t* dots = query.workspace.code_dots.data();
   query.kernels.scan_int8(view.code_rows(from, to), coded.integers, 1, dots, to - from);
   query.kernels.decode(dots, view.code_scales + from, to - from, mean_dot, coded.unit, scores);
+  mark_removed(view, from, to, scores);
   return slack_of(view, cluster, coded, mean_dot);
 }
 

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "base/interrupt.h"
+#include "index/scan.h"
 
 namespace softindex {
 namespace {
@@ -84,7 +85,7 @@ void order_by_cluster(PendingDraw* begin, PendingDraw* end) {
   });
 }
 
-int64_t count_items(const View& view, const PendingDraw* pending, int64_t n) {
+int64_t count_rows(const View& view, const PendingDraw* pending, int64_t n) {
   int64_t count = 0;
   for (int64_t j = 0; j < n; ++j)
     if (j == 0 || pending[j].cluster != pending[j - 1].cluster) count += view.size(pending[j].cluster);
@@ -107,7 +108,8 @@ void choose_clusters(const Query& query, const double* log_masses, const Total& 
 void draw_items(const Context& context, const StagedQueries& queries, int64_t n, const PendingDraw* begin,
                 const PendingDraw* end, const Slots& slots) {
   const int64_t cluster = begin->cluster;
-  const Rows rows = context.view.cluster_items(cluster);
+  const View& view = context.view;
+  const int64_t from = view.offsets[cluster], to = view.offsets[cluster + 1];
   Workspace& workspace = context.workspace;
   while (begin != end) {
     const PendingDraw* first[group_size + 1] = {begin};
@@ -120,10 +122,10 @@ void draw_items(const Context& context, const StagedQueries& queries, int64_t n,
       first[++count] = begin;
     }
     if (count == group_size)
-      context.kernels.scan_group(rows, vectors, workspace.dots.data(), workspace.stretch);
+      scan_items_group(context.kernels, view, from, to, vectors, workspace.dots.data(), workspace.stretch);
     else
       for (int64_t g = 0; g < count; ++g)
-        context.kernels.scan(rows, vectors[g], &workspace.dots[g * workspace.stretch]);
+        scan_items(context.kernels, view, from, to, vectors[g], &workspace.dots[g * workspace.stretch]);
     for (int64_t g = 0; g < count; ++g) {
       const ScannedCluster scanned = weigh_cluster(context, cluster, &workspace.dots[g * workspace.stretch]);
       pick_items(context, scanned, first[g], first[g + 1], slots);
@@ -139,7 +141,9 @@ void locate_items(const Context& context, const int64_t* positions, int64_t m) {
 }
 
 const float* scan_cluster(const Query& query, int64_t cluster) {
-  query.kernels.scan(query.view.cluster_items(cluster), query.vector, query.workspace.dots.data());
+  const View& view = query.view;
+  scan_items(query.kernels, view, view.offsets[cluster], view.offsets[cluster + 1], query.vector,
+             query.workspace.dots.data());
   return query.workspace.dots.data();
 }
 
@@ -147,7 +151,8 @@ void log_probabilities(const Query& query, const int64_t* positions, int64_t m, 
   const Total total = weigh_clusters(query, query.log_masses);
   locate_items(query, positions, m);
   for (PendingDraw& next : query.workspace.pending) next.log_share = log_share(query.log_masses[next.cluster], total);
-  located_log_prob(query, positions, log_prob, [&](int64_t cluster) { return scan_cluster(query, cluster); });
+  located_log_prob(query, positions, log_prob,
+                   [&](int64_t cluster) { return query.view.empty(cluster) ? nullptr : scan_cluster(query, cluster); });
 }
 
 }  // namespace softindex

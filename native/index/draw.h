@@ -41,7 +41,7 @@ void choose_clusters(const Query& query, const double* log_masses, const Total& 
                      PendingDraw* pending);
 
 // Items in the clusters of n draws that are in the order of clusters.
-int64_t count_items(const View& view, const PendingDraw* pending, int64_t n);
+int64_t count_rows(const View& view, const PendingDraw* pending, int64_t n);
 
 // Padded queries: query q of the call begins at first + (q - number) * stride.
 struct StagedQueries {

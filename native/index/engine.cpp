@@ -199,7 +199,7 @@ void Engine::choose(const Request& request, const Batch& batch, const DrawResult
   const auto own = [&](const Query& query) { return pending + (query.number - batch.first) * n; };
   const auto report = [&](const Query& query, double log_partition, double slack) {
     // A chosen cluster that was probed is scanned again, and still there are no more items.
-    results.scored[query.number] = std::min(view_.n, query.scored + count_items(view_, own(query), n));
+    results.scored[query.number] = std::min(view_.n, query.scored + count_rows(view_, own(query), n));
     results.error[query.number] = query.error;
     write(results.log_partition, query.number, log_partition, slack);
   };

@@ -7,6 +7,7 @@
 
 #include "base/interrupt.h"
 #include "index/draw.h"
+#include "index/scan.h"
 #include "index/top_k.h"
 
 namespace softindex {
@@ -31,7 +32,7 @@ bool comes_later(const Candidate& a, const Candidate& b) {
 void add_candidates(const Query& query, Remainder& rest, int64_t cluster, double share, std::vector<Candidate>& heap) {
   const ScannedCluster scanned = weigh_cluster(query, cluster, rest.dots(cluster));
   for (int64_t i = 0; i < scanned.count; ++i) {
-    if (scanned.dots[i] == Remainder::gone) continue;
+    if (scanned.dots[i] == gone) continue;
     heap.push_back({share + log_within(query, scanned, i), scanned.begin + i});
     std::push_heap(heap.begin(), heap.end(), comes_later);
   }

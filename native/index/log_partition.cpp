@@ -18,7 +18,7 @@ std::vector<int64_t>& by_upper_bound(const Query& query, const Certificate& cert
   std::vector<int64_t>& clusters = query.workspace.clusters;
   clusters.clear();
   for (int64_t c = 0; c < query.view.k; ++c)
-    if (query.view.size(c) > 0) clusters.push_back(c);
+    if (!query.view.empty(c)) clusters.push_back(c);
   std::sort(clusters.begin(), clusters.end(), [&](int64_t a, int64_t b) {
     return certificate.upper(a) != certificate.upper(b) ? certificate.upper(a) > certificate.upper(b) : a < b;
   });

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "index/exclusion.h"
+#include "index/scan.h"
 #include "index/tree.h"
 #include "kernels/round_query.h"
 
@@ -23,6 +24,18 @@ void scan_rows(const Group& group, const Rows& rows, float* dots, int64_t stride
     return kernels.scan_group(rows, four, dots, stride);
   }
   for (int64_t g = 0; g < group.count; ++g) kernels.scan(rows, group[g].vector, dots + g * stride);
+}
+
+// The same for the items at the positions from .. to, into the scratch memory.
+void scan_stretch(const Group& group, int64_t from, int64_t to, Workspace& scratch) {
+  const Context& context = group.context();
+  float* dots = scratch.dots.data();
+  if (group.count == group_size) {
+    const float* four[group_size] = {group[0].vector, group[1].vector, group[2].vector, group[3].vector};
+    return scan_items_group(context.kernels, context.view, from, to, four, dots, scratch.stretch);
+  }
+  for (int64_t g = 0; g < group.count; ++g)
+    scan_items(context.kernels, context.view, from, to, group[g].vector, dots + g * scratch.stretch);
 }
 
 // Full forms: one dot product of the packed products with each cluster's row.
@@ -96,7 +109,7 @@ void raise_to_the_longest(Query& query) {
   for (int64_t c = 0; c < view.k; ++c) {
     const double longest = ((double)dots[c] * view.reach[c] - pivot) * inverse + log_weight;
     // An empty cluster stays empty, and the estimate of a single item is exact.
-    if (longest > log_masses[c] && view.size(c) > 1) log_masses[c] = longest;
+    if (longest > log_masses[c] && view.count(c) > 1) log_masses[c] = longest;
   }
 }
 
@@ -142,7 +155,7 @@ void find_pivots(const Group& group) {
     // The mean of an empty cluster stands for nothing.
     float best = -std::numeric_limits<float>::infinity();
     for (int64_t c = 0; c < view.k; ++c)
-      if (view.size(c) > 0) best = std::max(best, query.mean_dots[c]);
+      if (!view.empty(c)) best = std::max(best, query.mean_dots[c]);
     query.pivot = best;
   }
 }
@@ -156,13 +169,16 @@ void scan_clusters(const Group& group, int64_t first, int64_t last, Workspace& s
     to = from + 1;
     while (to < last && view.offsets[to + 1] - view.offsets[from] <= scanned_together) ++to;
     const int64_t begin = view.offsets[from];
-    scan_rows(group, view.items(begin, view.offsets[to]), scratch.dots.data(), scratch.stretch);
+    scan_stretch(group, begin, view.offsets[to], scratch);
     for (Query& query : group) {
       float* stretch = &scratch.dots[query.place * scratch.stretch];
-      const Positions excluded = excluded_within(query.request.excluded_of(query.number), begin, view.offsets[to]);
+      // Other laws are told of the items that a query excludes later.
+      const bool hides = context.request.law.kind == Kind::exhaustive;
+      const Positions excluded =
+          hides ? excluded_within(query.request.excluded_of(query.number), begin, view.offsets[to]) : Positions{};
       hide(excluded, begin, stretch);
       for (int64_t c = from; c < to; ++c) {
-        if (excluded_within(excluded, view.offsets[c], view.offsets[c + 1]).count == view.size(c)) {
+        if (excluded_within(excluded, view.offsets[c], view.offsets[c + 1]).count == view.count(c)) {
           query.log_masses[c] = minus_infinity;
           continue;
         }
@@ -187,6 +203,7 @@ void cluster_masses(const Group& group) {
   }
   if (context.request.probes != 0 && context.view.reach != nullptr)
     for (Query& query : group) raise_to_the_longest(query);
+  scan_clusters(group, context.view.first_known, context.view.k, context.workspace);
 }
 
 }  // namespace softindex

@@ -15,8 +15,8 @@ void cluster_masses(const Group& group);
 // Fills mean_dots and pivot of each query.
 void find_pivots(const Group& group);
 
-// Scans clusters first .. last exactly, without what each query excludes: fills their entries of log_masses, relative to
-// the pivots. The scratch memory need not be that of the queries.
+// Scans clusters first .. last exactly, without what each query excludes: fills their entries of log_masses, relative
+// to the pivots. The scratch memory need not be that of the queries.
 void scan_clusters(const Group& group, int64_t first, int64_t last, Workspace& scratch);
 
 // Prepares a query for full forms: fills its row of form_queries.

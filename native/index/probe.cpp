@@ -10,6 +10,7 @@
 
 #include "index/masses.h"
 #include "index/probe_constants.h"
+#include "index/scan.h"
 #include "index/tail.h"
 
 namespace softindex {
@@ -29,6 +30,7 @@ class Probe {
     workspace_.estimates.assign(query_.log_masses, query_.log_masses + view_.k);
     const bool adaptive = request_.probes < 0;
     if (adaptive) budget_ = std::max(probing::budget_numbers / view_.d, view_.n / probing::budget_part);
+    remember_known_clusters();
     weigh_tail();
     // Numbers that were finite when the index was built give a sum; NaN must not be sorted.
     if (!std::isfinite(log_tail())) throw std::runtime_error("no cluster holds any weight");
@@ -62,7 +64,7 @@ class Probe {
   // log of the sum over items from .. from + count of a cluster, relative to the pivot; their dots stay in the
   // workspace.
   double scan(int64_t from, int64_t count) {
-    kernels_.scan(view_.items(from, from + count), query_.vector, workspace_.dots.data());
+    scan_items(kernels_, view_, from, from + count, query_.vector, workspace_.dots.data());
     scored_ += count;
     const Mass mass = kernels_.weigh(workspace_.dots.data(), count, query_.inverse_temperature(), view_.bias_at(from),
                                      nullptr, nullptr);
@@ -74,6 +76,14 @@ class Probe {
     query_.log_masses[cluster] = log_sum;
     estimates()[cluster] = minus_infinity;
     known_ = log_add(known_, log_sum);
+  }
+
+  // Clusters that every law scans cost the budget nothing.
+  void remember_known_clusters() {
+    for (int64_t c = view_.first_known; c < view_.k; ++c)
+      if (!view_.empty(c)) remember(c, query_.log_masses[c]);
+    scored_ = view_.known_items();
+    if (request_.probes < 0) budget_ += scored_;
   }
 
   void probe_cluster(int64_t cluster) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "index/exclusion.h"
+#include "index/scan.h"
 
 namespace softindex {
 namespace {
@@ -19,7 +20,7 @@ constexpr double largest_share = 0.5;
 constexpr int64_t ahead = 8;
 
 void fetch(const View& view, int64_t position) {
-  const char* row = (const char*)(view.vectors + position * view.d);
+  const char* row = (const char*)vector_at(view, position);
   for (int64_t byte = 0; byte < view.d * (int64_t)sizeof(float); byte += 64) __builtin_prefetch(row + byte);
 }
 
@@ -47,11 +48,11 @@ Remainder::Remainder(const Query& query)
 int64_t Remainder::left(int64_t cluster) const {
   if (place_[cluster] >= 0) return kept_[place_[cluster]].left;
   const View& view = query_.view;
-  return view.size(cluster) - excluded_within(excluded_, view.offsets[cluster], view.offsets[cluster + 1]).count;
+  return view.count(cluster) - excluded_within(excluded_, view.offsets[cluster], view.offsets[cluster + 1]).count;
 }
 
 bool Remainder::asks_mass(int64_t cluster, int64_t left) const {
-  const int64_t size = query_.view.size(cluster);
+  const int64_t size = query_.view.count(cluster);
   return estimates_sums_ && size > small_cluster && (size - left) * scan_per_item < size;
 }
 
@@ -68,7 +69,7 @@ void Remainder::exclude() {
 }
 
 void Remainder::exclude_from(int64_t cluster, const Positions& excluded) {
-  const int64_t left = query_.view.size(cluster) - excluded.count;
+  const int64_t left = query_.view.count(cluster) - excluded.count;
   if (left == 0)
     masses_[cluster] = minus_infinity;
   else if (!asks_mass(cluster, left) || !lower_by_mass(cluster, excluded))
@@ -88,7 +89,7 @@ bool Remainder::lower_by_mass(int64_t cluster, const Positions& excluded) {
     // Most clusters have one: those of the next clusters are fetched as well.
     const int64_t* later = excluded.first + i + ahead;
     if (later < excluded_.first + excluded_.count) fetch(view, *later);
-    query_.kernels.scan(view.items(excluded.first[i], excluded.first[i] + 1), query_.vector, dots + i);
+    scan_items(query_.kernels, view, excluded.first[i], excluded.first[i] + 1, query_.vector, dots + i);
   }
   double lost = 0;
   for (int64_t i = 0; i < excluded.count; ++i) lost += share_of(masses_[cluster], dots[i], excluded.first[i]);
@@ -102,7 +103,7 @@ bool Remainder::lower_by_mass(int64_t cluster, const Positions& excluded) {
 void Remainder::lower_by_scan(int64_t cluster, const Positions& excluded) {
   const View& view = query_.view;
   float* dots = query_.workspace.dots.data();
-  query_.kernels.scan(view.cluster_items(cluster), query_.vector, dots);
+  scan_items(query_.kernels, view, view.offsets[cluster], view.offsets[cluster + 1], query_.vector, dots);
   scored_ += view.size(cluster);
   const Sum full = weigh(cluster, dots);
   hide(excluded, view.offsets[cluster], dots);
@@ -128,10 +129,10 @@ Remainder::Kept& Remainder::keep(int64_t cluster) {
   const View& view = query_.view;
   const int64_t begin = (int64_t)dots_.size(), size = view.size(cluster);
   const Positions excluded = excluded_within(excluded_, view.offsets[cluster], view.offsets[cluster + 1]);
-  Kept kept = {begin, size - excluded.count, query_.log_masses[cluster], 0.0, {}};
+  Kept kept = {begin, view.count(cluster) - excluded.count, query_.log_masses[cluster], 0.0, {}};
   dots_.resize(begin + size);
   float* dots = &dots_[begin];
-  query_.kernels.scan(view.cluster_items(cluster), query_.vector, dots);
+  scan_items(query_.kernels, view, view.offsets[cluster], view.offsets[cluster + 1], query_.vector, dots);
   scored_ += size;
   if (!without_excluded_) {
     kept.full = weigh(cluster, dots);

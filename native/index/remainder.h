@@ -12,8 +12,6 @@ namespace softindex {
 // that is gone, and are scanned once for all draws.
 class Remainder {
  public:
-  static constexpr float gone = -std::numeric_limits<float>::infinity();
-
   // Of the query's law, given by its log masses, without the items that the query excludes.
   explicit Remainder(const Query& query);
 

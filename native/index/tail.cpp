@@ -6,22 +6,32 @@
 #include <limits>
 
 #include "index/probe_constants.h"
+#include "index/scan.h"
 
 namespace softindex {
 namespace {
 
-// Of the logits of the stretch whose dots are in the workspace, without biases.
-double logit_variance(const Query& query, int64_t count) {
+struct Stretch {
+  int64_t items = 0;  // that were not removed
+  double variance = 0;
+};
+
+// The logits of the stretch whose dots are in the workspace, without biases.
+Stretch measure_stretch(const Query& query, int64_t count) {
   const float* dots = query.workspace.dots.data();
-  const double inverse = query.inverse_temperature(), reference = dots[0];
-  double sum = 0, squares = 0;
+  const double inverse = query.inverse_temperature();
+  Stretch stretch;
+  double sum = 0, squares = 0, reference = 0;
   for (int64_t i = 0; i < count; ++i) {
+    if (dots[i] == gone) continue;
+    if (stretch.items++ == 0) reference = dots[i];
     const double logit = (dots[i] - reference) * inverse;
     sum += logit;
     squares += logit * logit;
   }
-  const double mean = sum / (double)count;
-  return std::max(0.0, squares / (double)count - mean * mean);
+  const double items = (double)std::max<int64_t>(stretch.items, 1), mean = sum / items;
+  stretch.variance = std::max(0.0, squares / items - mean * mean);
+  return stretch;
 }
 
 }  // namespace
@@ -41,13 +51,16 @@ int64_t stretch_length(const Query& query, int64_t cluster, double share) {
 }
 
 TailSample judge_stretch(const Query& query, int64_t cluster, int64_t count, double log_sum) {
-  const int64_t size = query.view.size(cluster);
-  TailSample sample = {cluster, 0, 0, 0, logit_variance(query, count), count == size ? log_sum : minus_infinity};
-  const double log_ratio = log_sum + std::log((double)size / (double)count) - query.workspace.estimates[cluster];
+  const Stretch stretch = measure_stretch(query, count);
+  const bool complete = count == query.view.size(cluster);
+  TailSample sample = {cluster, 0, 0, 0, stretch.variance, complete ? log_sum : minus_infinity};
+  // A stretch of removed items alone says that the cluster may hold nothing: its sum is zero.
+  const double size = (double)query.view.count(cluster), items = (double)std::max<int64_t>(stretch.items, 1);
+  const double log_ratio = log_sum + std::log(size / items) - query.workspace.estimates[cluster];
   sample.ratio = std::exp(std::min(log_ratio, 50.0));
   const double excess = std::expm1(std::min(sample.variance, probing::largest_variance));
-  sample.noise = excess / (double)count * (1.0 - (double)count / (double)size);
-  sample.misfit = std::min(excess / (double)size, probing::largest_misfit);
+  sample.noise = excess / items * (1.0 - items / size);
+  sample.misfit = std::min(excess / size, probing::largest_misfit);
   return sample;
 }
 
@@ -90,7 +103,7 @@ double risk_of_extremes(Query& query, const std::vector<TailSample>& samples, do
   double common = 0, risk = 0;
   for (const TailSample& sample : samples) common += sample.variance / (double)samples.size();
   for (int64_t c = 0; c < view.k && risk < 1; ++c) {
-    if (estimates[c] == minus_infinity || view.size(c) < 2) continue;
+    if (estimates[c] == minus_infinity || view.count(c) < 2) continue;
     const double variance = query.variances == nullptr ? common : query.variances[c];
     const double mean = (query.mean_dots[c] - query.pivot) / temperature + log_weight;
     const double above = std::max(0.0, known - mean), outlier = reach * std::min(view.radii[c], unlisted);

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "index/best_search.h"
+#include "index/scan.h"
 
 namespace softindex {
 namespace {
@@ -40,10 +41,10 @@ void search_items(const Context& context, int64_t cluster, BestSearch* const* se
     if (count == group_size) {
       const float* vectors[group_size];
       for (int64_t i = 0; i < count; ++i) vectors[i] = searches[i]->vector();
-      context.kernels.scan_group(view.items(from, to), vectors, workspace.dots.data(), workspace.stretch);
+      scan_items_group(context.kernels, view, from, to, vectors, workspace.dots.data(), workspace.stretch);
     } else {
       for (int64_t i = 0; i < count; ++i)
-        context.kernels.scan(view.items(from, to), searches[i]->vector(), &workspace.dots[i * workspace.stretch]);
+        scan_items(context.kernels, view, from, to, searches[i]->vector(), &workspace.dots[i * workspace.stretch]);
     }
     for (int64_t i = 0; i < count; ++i) searches[i]->offer(&workspace.dots[i * workspace.stretch], from, to);
   }

@@ -39,14 +39,57 @@ double log_sum(const double* values, int64_t count) {
   return peak + std::log(total);
 }
 
+// The pieces of memory that hold the vectors: one array, or "segment.0", "segment.1", ... with a table of runs, each
+// with the position it begins at, its segment and its first row there.
+void add_runs(View& view, ArrayReader& read) {
+  if (!read.has("runs")) {
+    view.extent = read.at("vectors", 2).shape[0];
+    const float* rows = read.required<float>("vectors", {view.extent, view.d});
+    view.runs.push_back({0, rows, rows, rows + view.extent * view.d});
+    return;
+  }
+  view.extent = view.offsets[view.k];
+  const int64_t count = read.at("runs", 2).shape[0];
+  const int64_t* runs = read.required<int64_t>("runs", {count, 3});
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t begin = runs[3 * i], segment = runs[3 * i + 1], row = runs[3 * i + 2];
+    const int64_t end = i + 1 < count ? runs[3 * i + 3] : view.extent;
+    require(begin >= 0 && begin < end && end <= view.extent && segment >= 0 && row >= 0,
+            "the runs do not cover the items");
+    const std::string name = "segment." + std::to_string(segment);
+    const int64_t rows = read.at(name, 2).shape[0];
+    require(row <= rows - (end - begin), "a run leaves its segment");
+    const float* first = read.required<float>(name, {rows, view.d});
+    view.runs.push_back({begin, first + row * view.d, first, first + rows * view.d, segment});
+  }
+  require(count > 0 && runs[0] == 0, "the runs do not cover the items");
+}
+
 void check_offsets(View& view) {
-  require(view.offsets[0] == 0 && view.offsets[view.k] == view.n, "offsets do not cover the vectors");
+  require(view.offsets[0] == 0 && view.offsets[view.k] == view.extent, "offsets do not cover the vectors");
   for (int64_t c = 0; c < view.k; ++c) {
     require(view.offsets[c] <= view.offsets[c + 1], "offsets decrease");
-    view.any_empty = view.any_empty || view.size(c) == 0;
-    // From zero to n and never down: no difference can overflow.
+    // From zero to the last position and never down: no difference can overflow.
     view.largest_cluster = std::max(view.largest_cluster, view.size(c));
+    view.counts.push_back(view.size(c));
   }
+}
+
+void add_removed(View& view, ArrayReader& read) {
+  if (read.has("removed")) {
+    view.removed_count = read.at("removed", 1).shape[0];
+    view.removed = read.required<int64_t>("removed", {view.removed_count});
+  }
+  for (int64_t i = 0; i < view.removed_count; ++i) {
+    const int64_t least = i == 0 ? 0 : view.removed[i - 1] + 1;
+    require(view.removed[i] >= least && view.removed[i] < view.extent, "removed items are not increasing positions");
+    --view.counts[view.cluster_of(view.removed[i])];
+  }
+  view.n = view.extent - view.removed_count;
+  for (int64_t count : view.counts) view.any_empty = view.any_empty || count == 0;
+  view.first_known = view.k;
+  if (read.has("first_known")) view.first_known = read.required<int64_t>("first_known", {1})[0];
+  require(view.first_known >= 0 && view.first_known <= view.k, "there are no such known clusters");
 }
 
 // A law that ignores sizes gives every cluster the average size, so that its log Z is on the same scale as the others'.
@@ -75,22 +118,22 @@ void add_outliers(View& view, ArrayReader& read) {
   view.farthest = read.required<float>("outlier_farthest", {1})[0];
   for (int64_t i = 0; i < view.outliers; ++i) {
     const int64_t least = i == 0 ? 0 : view.outlier_positions[i - 1] + 1;
-    require(view.outlier_positions[i] >= least && view.outlier_positions[i] < view.n,
+    require(view.outlier_positions[i] >= least && view.outlier_positions[i] < view.extent,
             "outlier_positions are not increasing positions of items");
   }
 }
 
 void add_codes(View& view, ArrayReader& read) {
   if (!read.has("code_values")) return;
-  view.codes = read.required<int8_t>("code_values", {view.n, view.d});
-  view.code_scales = read.required<float>("code_scales", {view.n});
+  view.codes = read.required<int8_t>("code_values", {view.extent, view.d});
+  view.code_scales = read.required<float>("code_scales", {view.extent});
   view.code_errors = read.required<float>("code_errors", {view.k});
   view.code_lengths = read.required<float>("code_lengths", {view.k});
 }
 
 void add_sketch(View& view, ArrayReader& read) {
   if (!read.has("sketch_values")) return;
-  const int64_t blocks = (view.n + 15) / 16;
+  const int64_t blocks = (view.extent + 15) / 16;
   view.sketch_groups = (view.d + 7) / 8;
   view.sketch = read.required<uint8_t>("sketch_values", {blocks, view.sketch_groups, 64});
   view.sketch_scales = read.required<float>("sketch_scales", {blocks, 16});
@@ -141,19 +184,32 @@ void add_tree(View& view, ArrayReader& read) {
   tree.splits = tree_splits(tree.children, view.k);
 }
 
+// Whether the guard is that of vectors that are read by runs.
+bool guard_runs(View& view, const std::string& name, const Guard* guard) {
+  bool found = false;
+  for (Run& run : view.runs) {
+    if (name != (run.segment < 0 ? "vectors" : "segment." + std::to_string(run.segment))) continue;
+    require(guard->bytes() >= (run.limit - run.first) * (int64_t)sizeof(float),
+            "the guard of " + name + " is too short");
+    run.guard = guard;
+    found = true;
+  }
+  return found;
+}
+
 void add_guards(View& view, const std::map<std::string, const Guard*>& guards) {
   struct Guarded {
     const Guard** place;
     bool present;
     int64_t bytes;
   };
-  const int64_t values = view.n * view.d, sketch = (view.n + 15) / 16 * view.sketch_groups * 64;
+  const int64_t sketch = (view.extent + 15) / 16 * view.sketch_groups * 64;
   const std::map<std::string, Guarded> arrays = {
-      {"vectors", {&view.vectors_guard, true, values * (int64_t)sizeof(float)}},
-      {"code_values", {&view.codes_guard, view.codes != nullptr, values}},
+      {"code_values", {&view.codes_guard, view.codes != nullptr, view.extent * view.d}},
       {"sketch_values", {&view.sketch_guard, view.sketch != nullptr, sketch}},
   };
   for (const auto& [name, guard] : guards) {
+    if (guard_runs(view, name, guard)) continue;
     const auto found = arrays.find(name);
     require(found != arrays.end() && found->second.present, name + " has no use for a guard");
     require(guard->bytes() >= found->second.bytes, "the guard of " + name + " is too short");
@@ -166,12 +222,14 @@ void add_guards(View& view, const std::map<std::string, const Guard*>& guards) {
 View make_view(const Arrays& arrays, const std::map<std::string, const Guard*>& guards) {
   ArrayReader read(arrays);
   View view;
-  view.n = read.at("vectors", 2).shape[0];
-  view.d = read.at("vectors", 2).shape[1];
   view.k = read.at("means", 2).shape[0];
-  require(view.n >= 1 && view.d >= 1 && view.k >= 1, "an index holds at least one item and one cluster");
-  view.vectors = read.required<float>("vectors", {view.n, view.d});
+  view.d = read.at("means", 2).shape[1];
+  require(view.d >= 1 && view.k >= 1, "an index holds at least one cluster");
   view.offsets = read.required<int64_t>("offsets", {view.k + 1});
+  add_runs(view, read);
+  check_offsets(view);
+  add_removed(view, read);
+  require(view.n >= 1, "an index holds at least one item");
   view.means = read.required<float>("means", {view.k, view.d});
   view.sizes.stored = read.required<double>("log_sizes", {view.k});
   view.radii = read.required<float>("radii", {view.k});
@@ -179,11 +237,10 @@ View make_view(const Arrays& arrays, const std::map<std::string, const Guard*>& 
   view.norm_max = read.required<float>("norm_max", {view.k});
   view.min_cosine = read.optional<float>("min_cosine", {view.k});
   view.reach = read.optional<float>("reach", {view.k});
-  view.bias = read.optional<float>("log_bias", {view.n});
+  view.bias = read.optional<float>("log_bias", {view.extent});
   view.bias_max = view.bias == nullptr ? nullptr : read.required<float>("bias_max", {view.k});
   view.dispersion = read_dispersion(read, "", view.k, view.d);
   view.excess = view.dispersion.kind == Forms::none ? nullptr : read.required<float>("excess", {view.k});
-  check_offsets(view);
   add_outliers(view, read);
   add_codes(view, read);
   add_sketch(view, read);
@@ -193,7 +250,7 @@ View make_view(const Arrays& arrays, const std::map<std::string, const Guard*>& 
   add_even_sizes(view);
   view.longest = *std::max_element(view.norm_max, view.norm_max + view.k);
   for (int64_t c = 0; c < view.k; ++c) {
-    view.log_counts.push_back(std::log((double)std::max<int64_t>(view.size(c), 1)));
+    view.log_counts.push_back(std::log((double)std::max<int64_t>(view.count(c), 1)));
     view.half_squares.push_back(squared_norm(view.means + c * view.d, view.d) / 2);
   }
   return view;

@@ -51,14 +51,30 @@ struct Tree {
   Dispersion dispersion;              // of the same kind and rank as that of the clusters
 };
 
+// Positions from `begin` on, up to the next run's, whose vectors lie side by side.
+struct Run {
+  int64_t begin;
+  const float* rows;
+  const float *first, *limit;    // of the array that they lie in, one past its last number
+  int64_t segment = -1;          // number of that array among the segments; below zero: there is one array
+  const Guard* guard = nullptr;  // checks it before it is read for the first time, or null
+};
+
+// Items are numbered by position, cluster after cluster. Their vectors lie in one array, or in the runs of a catalogue
+// that changes, where some positions hold items that were removed: these have a dot product of -infinity, no weight,
+// and are counted nowhere. Scan items by index/scan.h, which knows all that.
 struct View {
   int64_t n = 0, d = 0, k = 0;
-  const float* vectors = nullptr;        // (n, d) in cluster order
-  const Guard* vectors_guard = nullptr;  // checks them before they are read for the first time, or null
-  const int64_t* offsets = nullptr;      // (k + 1): cluster c is rows offsets[c] .. offsets[c + 1]
-  int64_t largest_cluster = 0;
+  int64_t extent = 0;  // positions: n, and those of items that were removed
+  std::vector<Run> runs;
+  const int64_t* removed = nullptr;  // (removed_count) positions, increasing
+  int64_t removed_count = 0;
+  const int64_t* offsets = nullptr;  // (k + 1): cluster c is positions offsets[c] .. offsets[c + 1]
+  std::vector<int64_t> counts;       // (k) items of each cluster that were not removed
+  int64_t largest_cluster = 0;       // positions
+  int64_t first_known = 0;           // clusters from here on are scanned in every call, whatever the law
   bool any_empty = false;
-  const float* bias = nullptr;      // (n), or null
+  const float* bias = nullptr;      // (extent), or null
   const float* bias_max = nullptr;  // (k), or null
 
   const float* means = nullptr;      // (k, d)
@@ -79,9 +95,9 @@ struct View {
   const float* outlier_vectors = nullptr;      // (outliers, d), the same items
   float farthest = 0;                          // largest distance of any other item from its mean
 
-  const int8_t* codes = nullptr;        // (n, d), or null: items as residuals about the mean of their cluster
-  const Guard* codes_guard = nullptr;   // like that of the vectors
-  const float* code_scales = nullptr;   // (n): the value of one step of an item's code
+  const int8_t* codes = nullptr;        // (extent, d), or null: items as residuals about the mean of their cluster
+  const Guard* codes_guard = nullptr;   // checks them before they are read for the first time, or null
+  const float* code_scales = nullptr;   // (extent): the value of one step of an item's code
   const float* code_errors = nullptr;   // (k): largest distance of a residual from its scaled code
   const float* code_lengths = nullptr;  // (k): longest scaled code
 
@@ -96,15 +112,12 @@ struct View {
   Tree tree;
 
   bool has_tree() const { return tree.inner >= 0; }
-  int64_t size(int64_t cluster) const { return offsets[cluster + 1] - offsets[cluster]; }
+  int64_t size(int64_t cluster) const { return offsets[cluster + 1] - offsets[cluster]; }  // positions
+  int64_t count(int64_t cluster) const { return counts[cluster]; }                         // items
+  bool empty(int64_t cluster) const { return counts[cluster] == 0; }
+  int64_t known_items() const { return offsets[k] - offsets[first_known]; }
   const float* bias_at(int64_t position) const { return bias == nullptr ? nullptr : bias + position; }
   int64_t triangle() const { return d * (d + 1) / 2; }
-  // Every kernel that reads items takes them from here, or as codes from code_rows.
-  Rows items(int64_t from, int64_t to) const {
-    if (vectors_guard != nullptr) vectors_guard->check(from * d * sizeof(float), to * d * sizeof(float));
-    return {vectors + from * d, to - from, d, vectors + n * d};
-  }
-  Rows cluster_items(int64_t cluster) const { return items(offsets[cluster], offsets[cluster + 1]); }
   Rows outlier_rows() const { return {outlier_vectors, outliers, d, outlier_vectors + outliers * d}; }
   Rows mean_rows() const { return {means, k, d, means + k * d}; }
   Matrix<int16_t> full_rows() const { return {dispersion.full, k, triangle(), dispersion.full + k * triangle()}; }
@@ -114,7 +127,7 @@ struct View {
   }
   Matrix<int8_t> code_rows(int64_t from, int64_t to) const {
     if (codes_guard != nullptr) codes_guard->check(from * d, to * d);
-    return {codes + from * d, to - from, d, codes + n * d};
+    return {codes + from * d, to - from, d, codes + extent * d};
   }
   // Blocks of sixteen items, whatever their clusters.
   SketchBlocks sketch_blocks(int64_t from, int64_t to) const {

@@ -20,6 +20,7 @@ from softindex.errors import (
     UnknownIdError,
 )
 from softindex.index import Index
+from softindex.live import LiveIndex, open
 from softindex.loading import load
 from softindex.records import Draws, Estimate, TopK
 
@@ -35,6 +36,7 @@ __all__ = [
     "FormatVersionError",
     "Index",
     "InputError",
+    "LiveIndex",
     "MethodError",
     "MissingDependencyError",
     "NotAnIndexError",
@@ -47,6 +49,7 @@ __all__ = [
     "build",
     "load",
     "mol",
+    "open",
 ]
 
 __version__ = _version("softindex")

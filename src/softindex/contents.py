@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,14 @@ from softindex.fields import INDEX, check_choices, is_small, whole_number
 from softindex.id_checks import check_id_map
 from softindex.ids import IdMap, id_map_from_arrays
 from softindex.kernels import Engine, Guard, preferred_target
-from softindex.records import Json, Stored
+from softindex.records import Floats, Integers, Items, Json, Stored
 from softindex.statements import check_clusters, check_items
 from softindex.store import check_guards
 
-__all__ = ["Contents", "from_stored", "make_engine", "to_stored"]
+__all__ = ["Contents", "from_stored", "gather", "make_engine", "to_stored"]
+
+MOST_CUTS = 4096
+"""Stretches of positions that are copied one by one."""
 
 LAZY = {"vectors", "code_values", "sketch_values"}
 """Large arrays that are checked where the engine first reads them."""
@@ -46,10 +50,83 @@ class Contents:
     """Format version it is saved in."""
     guards: Mapping[str, Guard] = field(default_factory=dict)
     """Of large arrays that are mapped and were not read yet: the engine checks what it reads."""
+    snapshot: int | None = None
+    """Number of the state of a `LiveIndex` that this is.  Such contents are never saved as they are: their vectors lie
+    in several arrays, "segment.0" and so on, by the table "runs" (m, 3) of first position, segment and row; "removed"
+    (m,) are the positions of items that are gone; clusters from "first_known" (1,) on are scanned in every call."""
+    settle: Callable[[], Contents] | None = None
+    """Makes contents that can be saved, where these cannot."""
 
     def check(self) -> None:
         """CorruptIndexError where a mapped array differs from what was saved; for readers other than the engine."""
         check_guards(self.guards)
+
+    def __len__(self) -> int:
+        removed = self.arrays.get("removed")
+        return int(self.arrays["offsets"][-1]) - (0 if removed is None else len(removed))
+
+    def positions(self) -> Integers:
+        """(n,) where the items are, cluster after cluster."""
+        everywhere = np.arange(self.arrays["offsets"][-1])
+        removed = self.arrays.get("removed")
+        return everywhere if removed is None else np.delete(everywhere, removed)
+
+    def sizes(self) -> Integers:
+        """(k,) items of each cluster."""
+        offsets, removed = self.arrays["offsets"], self.arrays.get("removed")
+        sizes: Integers = np.diff(offsets)
+        return sizes if removed is None else sizes - np.diff(np.searchsorted(removed, offsets))
+
+    def vectors_at(self, positions: Integers) -> Floats:
+        """(m, w) a copy of the stored vectors at these positions."""
+        self.check()
+        runs = self.arrays.get("runs")
+        if runs is None:
+            return np.take(self.arrays["vectors"], positions, axis=0)
+        last = int(runs[:, 1].max())
+        return gather(runs, [self.arrays[f"segment.{number}"] for number in range(last + 1)], positions)
+
+    def treat_unknown(self, unknown: Any, exclude: Any) -> Any:
+        """What to do with unknown ids in `exclude`, where the caller does not say: a snapshot may have lost them."""
+        if unknown is not None:
+            return unknown
+        return "error" if exclude is None or self.snapshot is None else "ignore"
+
+    def vectors_of(self, ids: Any) -> Floats:
+        """(..., d) a copy of the vectors of these ids, without their biases."""
+        positions, d = self.ids.find(ids), self.parameters["dim"]
+        return np.ascontiguousarray(self.vectors_at(positions.ravel())[:, :d]).reshape(*positions.shape, d)
+
+    def items(self) -> Items:
+        """The vectors, biases, offsets and means; copies where they do not lie in one array."""
+        self.check()
+        arrays, d = self.arrays, self.parameters["dim"]
+        vectors, offsets, log_bias = arrays.get("vectors"), arrays["offsets"], arrays.get("log_bias")
+        if vectors is None:
+            places = self.positions()
+            vectors, log_bias = self.vectors_at(places), None if log_bias is None else log_bias[places]
+            offsets = np.concatenate([[0], np.cumsum(self.sizes())])
+        bias = vectors[:, d] if self.parameters["bias"] else None
+        return Items(vectors[:, :d], offsets, log_bias, arrays["means"][:, :d], bias)
+
+
+def gather(runs: Integers, segments: Sequence[Floats], positions: Integers) -> Floats:
+    """(m, w) a copy of the vectors at these positions, by a table of runs (u, 3) of first position, segment and row."""
+    run = np.searchsorted(runs[:, 0], positions, side="right") - 1
+    rows, chosen = positions - runs[run, 0] + runs[run, 2], runs[run, 1]
+    found = np.empty((len(positions), segments[0].shape[1]), np.float32)
+    # Positions of one segment often come one after the other, and are then copied once.
+    cuts = [0, *(np.flatnonzero(np.diff(chosen)) + 1).tolist(), len(positions)]
+    if len(cuts) <= MOST_CUTS:
+        for start, stop in pairwise(cuts):
+            if stop > start:
+                segment = segments[int(chosen[start])]
+                np.take(segment, rows[start:stop], axis=0, out=found[start:stop], mode="clip")
+        return found
+    for number in np.unique(chosen).tolist():
+        here = np.flatnonzero(chosen == number)
+        found[here] = np.take(segments[number], rows[here], axis=0)
+    return found
 
 
 def make_engine(contents: Contents) -> Engine:
@@ -59,6 +136,8 @@ def make_engine(contents: Contents) -> Engine:
 
 def to_stored(contents: Contents) -> Stored:
     """What is written to disk."""
+    if contents.settle is not None:
+        contents = contents.settle()
     parameters, arrays = dict(contents.parameters), {**contents.arrays, **contents.ids.arrays()}
     if contents.calibration is not None:
         parameters["calibration"] = contents.calibration.parameters()

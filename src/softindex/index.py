@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from softindex import calls
+from softindex import calls, laws
 from softindex.arguments import (
     check_confidence,
     check_count,
@@ -27,11 +27,11 @@ from softindex.errors import InputError
 from softindex.fields import damaged
 from softindex.inspected import Inspected
 from softindex.kernels import Engine, Law, Request
-from softindex.laws import CERTIFIED, EXACT, LAWS, PROVEN_METHODS, TOP_K, Method, check_probes, find_bounds, find_law
+from softindex.laws import Method
 from softindex.progress import reporting
 from softindex.recall import plan_search, states_recall
 from softindex.records import Doubles, Draws, Estimate, Floats, Ids, Integers, Items, Json, Stored, TopK
-from softindex.restrictions import Unknown, exclude_items, excludes_nothing, restrict_draws
+from softindex.restrictions import Missing, Unknown, exclude_items, excludes_nothing, find_some, restrict_draws
 from softindex.store import save as save_stored
 
 __all__ = ["Index", "from_stored", "to_stored"]
@@ -51,7 +51,7 @@ class Index(Inspected):
         self._laws: dict[tuple[str, int | None], tuple[Law, int, float]] = {}
 
     def __len__(self) -> int:
-        return len(self._contents.arrays["vectors"])
+        return len(self._contents)
 
     def __repr__(self) -> str:
         kinds = {"none": "no dispersion", "full": "full dispersion"}
@@ -71,20 +71,26 @@ class Index(Inspected):
     @property
     def sizes(self) -> Integers:
         """(k,) number of items in each cluster."""
-        return np.diff(self._contents.arrays["offsets"])
+        return self._contents.sizes()
 
     @property
     def ids(self) -> Ids:
         """(n,) every id, cluster after cluster: the first `sizes[0]` are those of cluster 0."""
-        return self._contents.ids.at(np.arange(len(self)))
+        return self._contents.ids.at(self._contents.positions())
 
     @property
     def items(self) -> Items:
         """The stored vectors, biases, cluster offsets and means, in the order of `ids`.  Do not write to them."""
-        arrays, d = self._contents.arrays, self._dim
-        self._contents.check()
-        bias = arrays["vectors"][:, d] if self._biased else None
-        return Items(arrays["vectors"][:, :d], arrays["offsets"], arrays.get("log_bias"), arrays["means"][:, :d], bias)
+        return self._contents.items()
+
+    @property
+    def snapshot(self) -> int | None:
+        """Number of the state of a `LiveIndex` that this is; None for an index of its own."""
+        return self._contents.snapshot
+
+    def vectors(self, ids: Any) -> Floats:
+        """(m, d) the vectors of these ids, (m,); (d,) for a single id.  A copy, such as queries by item need."""
+        return self._contents.vectors_of(ids)
 
     @property
     def parameters(self) -> Json:
@@ -116,7 +122,7 @@ class Index(Inspected):
         tolerance: float | None = None,
         replace: bool = True,
         exclude: Any = None,
-        unknown: Unknown = "error",
+        unknown: Unknown | None = None,
         top_p: float | None = None,
         k: int | None = None,
         seed: int | None = None,
@@ -138,7 +144,7 @@ class Index(Inspected):
             tolerance: Total variation at which probing stops, 0.03 when None.
             replace: False: n different items.  Each is drawn from those left; `log_prob` is that of its step.
             exclude: Ids not to draw, (m,) for all queries or one sequence (or None) per query.
-            unknown: "ignore": drop ids in `exclude` that the index does not hold.
+            unknown: Ids in `exclude` that are not there: "ignore", as a snapshot does when None, or "error".
             top_p: Draw from the smallest set of most probable items that reaches this probability.
             k: Items of "top-k", 1000 when None.
             seed: The same seed and query give the same draws, in any batch, order and number of threads; copies of a
@@ -153,16 +159,18 @@ class Index(Inspected):
         count, t, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
         law, clusters, error = self._law(method, probes, tolerance)
         part = None
+        unknown = self._contents.treat_unknown(unknown, exclude)
         plain = replace is True and top_p is None and k is None and excludes_nothing(exclude, unknown)
-        if not plain or method == TOP_K:
+        if not plain or method == laws.TOP_K:
             options = {"replace": replace, "exclude": exclude, "unknown": unknown, "top_p": top_p, "k": k}
             part = restrict_draws(self._contents.ids, len(self), (len(batch), count), method, **options)
-        law, native = (law, None) if part is None else (_scanned(method, law), part.native)
+        law, native = (law, None) if part is None else (laws.scanned_law(method, law), part.native)
         request = Request(batch, law, t, clusters, error, native, key, check_threads(threads))
         shape = len(batch), count, single
         draws = calls.draw(self._engine, self._contents.ids, request, shape, method, part, seed=key)
         if part is None and (calibration := self._contents.calibration) is not None:
             calibration.apply(draws, (method, clusters, error), t)
+        draws.snapshot = self._contents.snapshot
         return draws
 
     def log_prob(
@@ -175,9 +183,10 @@ class Index(Inspected):
         probes: int | None = None,
         tolerance: float | None = None,
         exclude: Any = None,
-        unknown: Unknown = "error",
+        unknown: Unknown | None = None,
         top_p: float | None = None,
         k: int | None = None,
+        missing: Missing = "error",
         threads: int | None = None,
     ) -> Doubles:
         """Natural log of the probability that one draw of `sample` returns the id.
@@ -188,6 +197,7 @@ class Index(Inspected):
             queries: Query vectors, (b, d) or (d,).
             ids: (b, m), or (m,) for all queries.
             temperature: As for `sample`, like all further arguments.
+            missing: "-inf": the log-probability of an id that the index does not hold; "error": refuse it.
 
         Returns:
             (b, m) float64, or the shape of `ids` for one query; -inf for an id that cannot be drawn.
@@ -196,15 +206,18 @@ class Index(Inspected):
         t = check_temperature(temperature)
         law, clusters, error = self._law(method, probes, tolerance)
         part = None
-        if method == TOP_K or not (top_p is None and k is None and excludes_nothing(exclude, unknown)):
+        unknown = self._contents.treat_unknown(unknown, exclude)
+        if method == laws.TOP_K or not (top_p is None and k is None and excludes_nothing(exclude, unknown)):
             options = {"replace": True, "exclude": exclude, "unknown": unknown, "top_p": top_p, "k": k}
             part = restrict_draws(self._contents.ids, len(self), (len(batch), 1), method, **options)
-        positions = self._contents.ids.find(ids)
+        positions, absent = find_some(self._contents.ids, ids, missing)
         rows = calls.spread_positions(positions, len(batch), single)
         native = None if part is None else part.native
-        law, workers = _scanned(method, law), check_threads(threads)
+        law, workers = laws.scanned_law(method, law), check_threads(threads)
         request = Request(batch, law, t, clusters, error, native, 0, workers)
         result = calls.log_probabilities(self._engine, request, rows)
+        if absent is not None:
+            result[calls.spread_positions(absent.astype(np.int64), len(batch), single) == 1] = -np.inf
         return result.reshape(positions.shape) if single else result
 
     def log_partition(
@@ -218,7 +231,7 @@ class Index(Inspected):
         width: float | None = None,
         confidence: float | None = None,
         exclude: Any = None,
-        unknown: Unknown = "error",
+        unknown: Unknown | None = None,
         seed: int = 0,
         threads: int | None = None,
     ) -> Estimate:
@@ -244,7 +257,9 @@ class Index(Inspected):
         """
         batch, single = self._queries(queries)
         shape, t, plan = (len(batch), 1, single), check_temperature(temperature), self._law(method, probes, tolerance)
-        part = exclude_items(self._contents.ids, len(self), len(batch), exclude, unknown)
+        part = exclude_items(
+            self._contents.ids, len(self), len(batch), exclude, self._contents.treat_unknown(unknown, exclude)
+        )
         native, key, workers = None if part is None else part.native, check_seed(seed), check_threads(threads)
 
         def ask(law: Law, clusters: int, error: float) -> Request:
@@ -255,12 +270,12 @@ class Index(Inspected):
             factor = self.calibration.log_partition_factor(asked, t, check_confidence(confidence))
             if factor is not None:
                 return calls.calibrated_log_partition(self._engine, ask(*plan), shape, factor)
-        bounds = find_bounds(method, probes=probes, tolerance=tolerance, width=width, confidence=confidence)
+        bounds = laws.find_bounds(method, probes=probes, tolerance=tolerance, width=width, confidence=confidence)
         if bounds is None:
-            return calls.estimate_log_partition(self._engine, ask(*plan), shape, bounded=method in PROVEN_METHODS)
+            return calls.estimate_log_partition(self._engine, ask(*plan), shape, bounded=method in laws.PROVEN_METHODS)
         if part is not None:
-            return calls.estimate_log_partition(self._engine, ask(LAWS[EXACT], 0, 0.0), shape, bounded=True)
-        request = ask(self._law(CERTIFIED, None, None)[0], 0, 0.0)
+            return calls.estimate_log_partition(self._engine, ask(laws.LAWS[laws.EXACT], 0, 0.0), shape, bounded=True)
+        request = ask(self._law(laws.CERTIFIED, None, None)[0], 0, 0.0)
         request.bound(*bounds)
         default = "s-2ls" if self.parameters["dispersion"] == "none" else "sd-2ls"
         guess = None if confidence is None else ask(*self._law(default, None, None))
@@ -275,7 +290,7 @@ class Index(Inspected):
         probes: int | None = None,
         recall: float | None = None,
         exclude: Any = None,
-        unknown: Unknown = "error",
+        unknown: Unknown | None = None,
         threads: int | None = None,
     ) -> TopK:
         """Return the k items of highest score, best first; equal scores in the order in which items are stored.
@@ -290,7 +305,7 @@ class Index(Inspected):
             recall: Search as many clusters as this share of the k best is expected to need, such as 0.99.  Measured at
                 build for items as queries; with `log_bias` or without a sketch the search is proven instead.
             exclude: Ids to leave out, (m,) for all queries or one sequence (or None) per query.
-            unknown: "ignore": drop ids in `exclude` that the index does not hold.
+            unknown: As for `sample`.
             threads: Number of threads; all CPUs when None.
 
         Returns:
@@ -301,7 +316,7 @@ class Index(Inspected):
         if count > len(self):
             raise InputError(f"k is {count} but the index holds {len(self)} items; ask for at most that many.")
         law, clusters, missed = plan_search(probes, recall, self.parameters)
-        part = exclude_items(self._contents.ids, len(self), b, exclude, unknown)
+        part = exclude_items(self._contents.ids, len(self), b, exclude, self._contents.treat_unknown(unknown, exclude))
         if part is not None:
             part.check_best(count)
         native, workers = None if part is None else part.native, check_threads(threads)
@@ -357,16 +372,11 @@ class Index(Inspected):
         if usual and (known := self._laws.get((method, probes))) is not None:
             return known
         parameters = self._contents.parameters
-        law = find_law(method, parameters["dispersion"], parameters["tree"])
-        chosen = law, *check_probes(probes, tolerance, method, self.clusters)
+        law = laws.find_law(method, parameters["dispersion"], parameters["tree"])
+        chosen = law, *laws.check_probes(probes, tolerance, method, self.clusters)
         if usual:
             self._laws[method, probes] = chosen
         return chosen
-
-
-def _scanned(method: str, law: Law) -> Law:
-    """The law with the mass of every cluster: certified draws know only some of them, and are draws of "exact"."""
-    return LAWS[EXACT] if method == CERTIFIED else law
 
 
 def to_stored(index: Index) -> Stored:

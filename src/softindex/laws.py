@@ -32,6 +32,7 @@ __all__ = [
     "check_tolerance",
     "find_bounds",
     "find_law",
+    "scanned_law",
 ]
 
 Method = Literal[
@@ -126,6 +127,11 @@ def check_probes(probes: Any, tolerance: Any, method: str, clusters: int) -> tup
 def check_tolerance(tolerance: Any) -> float:
     """Return the tolerance as a float above 0."""
     return check_positive(tolerance, "tolerance", TOLERANCE)
+
+
+def scanned_law(method: str, law: Law) -> Law:
+    """The law with the mass of every cluster: certified draws know only some of them, and are draws of "exact"."""
+    return LAWS[EXACT] if method == CERTIFIED else law
 
 
 def find_bounds(method: str, *, probes: Any, tolerance: Any, width: Any, confidence: Any) -> tuple[float, float] | None:

@@ -24,6 +24,8 @@ OPENERS = {
     ADAPTIVE.kind: "softindex.adaptive",
 }
 """The module of each kind; its `from_stored` makes the object."""
+LIVE = "catalogue.sqlite"
+"""A directory with this file is a `LiveIndex`."""
 
 
 def load(
@@ -46,6 +48,8 @@ def load(
         CorruptIndexError: A checksum, a size or a value is wrong.
         FormatVersionError: A newer version of softindex saved it.
     """
+    if os.path.isfile(os.path.join(path, LIVE)):
+        raise NotAnIndexError(f"{os.fspath(path)!s} is a catalogue that changes; open it with softindex.open.")
     stored = load_stored(path, mmap=mmap, verify=verify)
     module = OPENERS.get(stored.kind)
     if module is None:

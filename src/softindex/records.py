@@ -247,6 +247,8 @@ class Draws:
     confidence: float | None = None
     """`error` is at least the total variation with this probability over queries like those of `Index.calibrate`; None
     where it is not calibrated for the options of this call."""
+    snapshot: int | None = None
+    """Number of the snapshot that was drawn from (`LiveIndex` only)."""
 
 
 @dataclass(slots=True, eq=False)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from softindex.arguments import check_choice, check_count, check_flag, check_share
 from softindex.errors import InputError, UnknownIdError, show
@@ -16,11 +17,13 @@ from softindex.records import Integers
 
 __all__ = [
     "DEFAULT_K",
+    "Missing",
     "Restriction",
     "Unknown",
     "exclude_items",
     "excludes_nothing",
     "exclusions",
+    "find_some",
     "restrict",
     "restrict_draws",
 ]
@@ -31,6 +34,8 @@ MISSING = -1
 """Position of an id that the index does not hold."""
 Unknown = Literal["error", "ignore"]
 """What to do with ids in `exclude` that the index does not hold."""
+Missing = Literal["error", "-inf"]
+"""What to do with ids that the index does not hold, where their log-probability is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,15 @@ def exclude_items(ids: IdMap, items: int, b: int, exclude: Any, unknown: Any) ->
     part = restrict(ids, items, b, method="", replace=True, exclude=exclude, unknown=unknown, top_p=None, k=None)
     part.check_possible(1)
     return None if part.empty else part
+
+
+def find_some(ids: IdMap, wanted: Any, missing: Any) -> tuple[Integers, NDArray[np.bool_] | None]:
+    """Return the positions of ids, and which of them are not there (at position 0): None unless that is allowed."""
+    if check_choice(missing, "missing", ("error", "-inf")) == "error":
+        return ids.find(wanted), None
+    positions = ids.find(wanted, missing=MISSING)
+    absent = positions == MISSING
+    return np.where(absent, 0, positions), absent
 
 
 def exclusions(

@@ -12,7 +12,9 @@ from softindex.cli.options import (
     AsJson,
     Exclude,
     IndexPath,
+    Item,
     Method,
+    OptionalQueries,
     Probes,
     Queries,
     Seed,
@@ -24,7 +26,7 @@ from softindex.cli.options import (
     given,
 )
 from softindex.cli.printing import decimals, print_draws, print_rows, print_table, written_error
-from softindex.cli.reading import open_index, read_excluded, read_queries
+from softindex.cli.reading import find_queries, open_index, read_excluded, read_queries
 from softindex.records import Draws, TopK
 
 __all__: list[str] = []
@@ -39,8 +41,10 @@ def _excluding(index: softindex.Index, exclude: str | None, unknown: Any) -> dic
 @app.command()
 def sample(
     index: IndexPath,
-    queries: Queries,
+    queries: OptionalQueries = None,
+    *,
     temperature: Temperature,
+    item: Item = None,
     n: Annotated[int, typer.Option("-n", help="Draws per query.")] = 1,
     method: Annotated[
         Method,
@@ -71,7 +75,8 @@ def sample(
     method reports none. If the index was calibrated for these options, confidence says which share of queries it
     covers. Low and high are proven bounds on log_prob.
     """
-    loaded, batch = open_index(index), read_queries(queries)
+    loaded = open_index(index)
+    batch = find_queries(queries, item or [], loaded)
     draws = loaded.sample(
         batch,
         n,
@@ -87,7 +92,9 @@ def sample(
 def _print_sample(draws: Draws, temperature: float, count: int, *, as_json: bool) -> None:
     per_draw = ("log_prob",) if draws.low is None else ("log_prob", "low", "high")
     if as_json:
-        shared = {"method": draws.method, "seed": draws.seed, "confidence": draws.confidence}
+        shared: dict[str, Any] = {"method": draws.method, "seed": draws.seed, "confidence": draws.confidence}
+        if draws.snapshot is not None:
+            shared["snapshot"] = draws.snapshot
         print_rows(draws, ("ids", *per_draw, "error", "items_scored"), count, shared)
         return
     columns = {name: decimals(getattr(draws, name)) for name in per_draw}
@@ -103,7 +110,8 @@ def _print_sample(draws: Draws, temperature: float, count: int, *, as_json: bool
 @app.command("top-k")
 def top_k(
     index: IndexPath,
-    queries: Queries,
+    queries: OptionalQueries = None,
+    item: Item = None,
     k: Annotated[int, typer.Option("-k", help="Items per query.")] = 10,
     probes: Annotated[
         int | None,
@@ -123,7 +131,8 @@ def top_k(
     Proven: the item is certainly among the k best. Gap: no item left out scores more than this above the last result;
     - or null where nothing is proven. The temperature matters only in an index with log biases.
     """
-    loaded, batch = open_index(index), read_queries(queries)
+    loaded = open_index(index)
+    batch = find_queries(queries, item or [], loaded)
     options = given(probes=probes, recall=recall, threads=threads)
     best = loaded.top_k(batch, k, temperature=temperature, **_excluding(loaded, exclude, unknown), **options)
     _print_top_k(best, k, len(batch), as_json=as_json)

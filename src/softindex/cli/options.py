@@ -15,7 +15,9 @@ __all__ = [
     "AsJson",
     "Exclude",
     "IndexPath",
+    "Item",
     "Method",
+    "OptionalQueries",
     "Probes",
     "Queries",
     "Seed",
@@ -43,10 +45,18 @@ app = typer.Typer(
 Method = Enum("Method", {name: name for name in METHODS}, type=str)  # type: ignore[misc]
 UnknownIds = Enum("UnknownIds", {"error": "error", "ignore": "ignore"}, type=str)
 
-IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="Directory of a saved index.")]
+IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="Directory of a saved index, or of a catalogue.")]
 Queries = Annotated[
     str,
     typer.Argument(metavar="QUERIES", help="File of query vectors, or - to read one query per line from stdin."),
+]
+OptionalQueries = Annotated[
+    str | None,
+    typer.Argument(metavar="[QUERIES]", help="File of query vectors, or - to read one query per line from stdin."),
+]
+Item = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ID", help="Take the vector of this item as a query, instead of a file; may be repeated."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs, one object per line.")]
 Seed = Annotated[int | None, typer.Option(help="The same seed gives the same draws. Random when left out.")]

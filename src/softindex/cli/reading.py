@@ -13,13 +13,16 @@ from numpy.typing import NDArray
 
 import softindex
 from softindex.errors import InputError, show, with_article
+from softindex.live import is_catalogue
 from softindex.vectors import read
 
-__all__ = ["open_index", "read_array", "read_excluded", "read_ids", "read_queries"]
+__all__ = ["find_queries", "open_index", "parse_ids", "read_array", "read_excluded", "read_ids", "read_queries"]
 
 
 def open_index(path: Path) -> softindex.Index:
-    """The saved index; InputError for another kind of save, which these commands cannot query."""
+    """The saved index, or the present state of a catalogue; InputError for what these commands cannot query."""
+    if is_catalogue(path):
+        return softindex.open(path, read_only=True).snapshot()
     loaded: object = softindex.load(path)
     if not isinstance(loaded, softindex.Index):
         raise InputError(
@@ -90,17 +93,38 @@ def read_ids(path: Path) -> list[int] | list[str]:
 
 def read_excluded(text: str, index: softindex.Index) -> list[int] | list[str]:
     """Ids from the file with this name if there is one, otherwise from the text itself."""
+    return parse_ids(text, strings=index.parameters["ids"] == "strings", name="exclude")
+
+
+def parse_ids(text: str, *, strings: bool, name: str) -> list[int] | list[str]:
+    """Ids from the file with this name if there is one, otherwise from the text; name: what the caller calls them."""
     path = Path(text)
     words = _read_lines(path) if _is_file(path) else text.split(",")
-    if index.parameters["ids"] == "strings":
+    if strings:
         return words
     try:
         return [int(word) for word in words if word.strip()]
     except ValueError as error:
         raise InputError(
-            f"exclude is {show(text)}, which is neither a file nor a list of integer ids ({error}); write ids "
+            f"{name} is {show(text)}, which is neither a file nor a list of integer ids ({error}); write ids "
             "separated by commas, or the name of a text file with one id per line."
         ) from error
+
+
+def find_queries(source: str | None, items: list[str], index: softindex.Index) -> NDArray[Any]:
+    """Queries from a file or standard input, or the vectors of items of the index."""
+    if (source is None) == (not items):
+        raise InputError("pass queries: a file, - for standard input, or --item with an id of the index.")
+    if source is not None:
+        return read_queries(source)
+    if index.parameters["ids"] == "strings":
+        return index.vectors(items)
+    try:
+        return index.vectors([int(item) for item in items])
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"item is {', '.join(items)}, but this index has integer ids ({error}).") from error
 
 
 def _read_lines(path: Path) -> list[str]:

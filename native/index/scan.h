@@ -1,0 +1,24 @@
+// Scans of items by position, wherever their vectors lie: dot products, -infinity for an item that was removed.
+#pragma once
+
+#include "index/view.h"
+
+namespace softindex {
+
+// An item that was removed, or excluded, has this dot product: no weight, and a score below all others.
+constexpr float gone = -std::numeric_limits<float>::infinity();
+
+// Dot products (to - from) of the items at these positions with one padded query.
+void scan_items(const Kernels& kernels, const View& view, int64_t from, int64_t to, const float* query, float* dots);
+
+// The same for four queries, each row of memory being read once; those of query g begin at dots + g * stride.
+void scan_items_group(const Kernels& kernels, const View& view, int64_t from, int64_t to, const float* const* queries,
+                      float* dots, int64_t stride);
+
+// Marks the removed items among scores of the positions from .. to.
+void mark_removed(const View& view, int64_t from, int64_t to, float* scores);
+
+// The vector of the item at a position.
+const float* vector_at(const View& view, int64_t position);
+
+}  // namespace softindex
