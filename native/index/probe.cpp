@@ -32,6 +32,7 @@ class Probe {
     if (adaptive) budget_ = std::max(probing::budget_numbers / view_.d, view_.n / probing::budget_part);
     remember_known_clusters();
     weigh_tail();
+    if (known_ > minus_infinity && tail_.peak == minus_infinity) return finish(0.0);
     // Numbers that were finite when the index was built give a sum; NaN must not be sorted.
     if (!std::isfinite(log_tail())) throw std::runtime_error("no cluster holds any weight");
     if (adaptive) {
