@@ -73,8 +73,7 @@ def build(
 
     Args:
         vectors: Items, (n, d): float32 or float16 array, memmap, torch tensor, or path to a file (`.npy .npz
-            .safetensors .parquet .fvecs .bvecs .hdf5 .txt`).  Of several arrays in a file the only two-dimensional one
-            is taken, or the one named vectors, embeddings, weight or train, or the one you name: "file.npz::name".
+            .safetensors .parquet .fvecs .bvecs .hdf5 .txt`).  "file.npz::name" names one of several arrays.
         ids: Integers or strings, one per row.  None: those in an array or column "ids" of the file (Parquet also
             "id"), the words of a text file, or else row numbers.
         bias: (n,) part of the score, divided by the temperature, such as the bias of an output layer.
@@ -85,12 +84,9 @@ def build(
         tree: Cut the items in two by 2-means, and again, until no cluster holds more than `leaf_items` (or there are
             `clusters` of them).  Keep the tree for the hierarchical methods; all others work too.
         leaf_items: The most items in a leaf of the tree, 1024 when None.
-        codes: Also keep every item in eight bits per number, a quarter of the memory of the vectors, with a bound on
-            the loss.  Certified draws use them.
-        sketch: Also keep every item in four bits per number, an eighth of the memory of the vectors, with a bound on
-            the loss.  `top_k` reads them instead of most vectors, and is several times faster.
-        queries: Calibrate the stated error of the default on these, (m, d), as `Index.calibrate` does with its
-            defaults.
+        codes: Also keep every item in eight bits per number, with a bound on the loss.  Certified draws use them.
+        sketch: The same in four bits.  `top_k` reads it instead of most vectors, and is several times faster.
+        queries: Calibrate the stated error of the default on these, (m, d), as `Index.calibrate` does.
         seed: On one machine the same input, seed and options give the same index.
         threads: Number of threads; all CPUs when None.
         progress: Show progress bars on a terminal.

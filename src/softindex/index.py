@@ -147,27 +147,26 @@ class Index(Inspected):
             unknown: Ids in `exclude` that are not there: "ignore", as a snapshot does when None, or "error".
             top_p: Draw from the smallest set of most probable items that reaches this probability.
             k: Items of "top-k", 1000 when None.
-            seed: The same seed and query give the same draws, in any batch, order and number of threads; copies of a
-                query in one call get different draws.  None: a fresh one, reported in the result.
+            seed: The same seed and query give the same draws in any batch.  None: a fresh one, reported in the result.
             threads: Number of threads; all CPUs when None.
 
         Returns:
-            The draws.  Their `log_partition` is that of all items not excluded, also where fewer are drawn from
-            ("top-k", `top_p`); with bounds for "exact" and "certified", None for the tree methods.
+            The draws, different ones for copies of a query.  `log_partition` is that of all items not excluded, even
+            for "top-k" and `top_p`; with bounds for "exact" and "certified", None for the tree methods.
         """
         batch, single = self._queries(queries)
         count, t, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
         law, clusters, error = self._law(method, probes, tolerance)
-        part = None
-        unknown = self._contents.treat_unknown(unknown, exclude)
+        part, unknown = None, self._contents.treat_unknown(unknown, exclude)
         plain = replace is True and top_p is None and k is None and excludes_nothing(exclude, unknown)
         if not plain or method == laws.TOP_K:
             options = {"replace": replace, "exclude": exclude, "unknown": unknown, "top_p": top_p, "k": k}
             part = restrict_draws(self._contents.ids, len(self), (len(batch), count), method, **options)
         law, native = (law, None) if part is None else (laws.scanned_law(method, law), part.native)
         request = Request(batch, law, t, clusters, error, native, key, check_threads(threads))
-        shape = len(batch), count, single
-        draws = calls.draw(self._engine, self._contents.ids, request, shape, method, part, seed=key)
+        draws = calls.draw(
+            self._engine, self._contents.ids, request, (len(batch), count, single), method, part, seed=key
+        )
         if part is None and (calibration := self._contents.calibration) is not None:
             calibration.apply(draws, (method, clusters, error), t)
         draws.snapshot = self._contents.snapshot

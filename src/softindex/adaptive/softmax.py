@@ -56,9 +56,8 @@ class AdaptiveSoftmax:
 
     Class i has probability proportional to `exp((weights_i . x + bias_i) / temperature + log_bias_i)`.
 
-    Nothing is copied except what a guarantee needs: copies of the weights in four and eight bits for "deterministic"
-    and "calibrated", made at construction, and one in another order for "pac", made when first used.  Weights in
-    Fortran order are copied too.  Do not edit the weights afterwards: the copies would not follow.
+    Weights are copied in four and eight bits for "deterministic" and "calibrated", at construction; in another order
+    for "pac", when first used; and in Fortran order.  Do not edit them afterwards: the copies would not follow.
 
     Args:
         weights: (n, d), one row per class: float32 or float16 array, memmap, torch tensor or path, or bfloat16 as
@@ -131,7 +130,7 @@ class AdaptiveSoftmax:
             k: Number of classes.
             temperature: Divides the scores and the bias.
             epsilon: Relative error allowed in the probabilities and in Z.
-            confidence: Probability with which "pac" and "calibrated" hold; the others need none.
+            confidence: Probability with which "pac" and "calibrated" hold.
             guarantee: See above.
             exclude: Class numbers to leave out, for all queries or one sequence per query.
             unknown: What to do with numbers in `exclude` that are no class: "error" or "ignore".
@@ -291,13 +290,12 @@ class AdaptiveSoftmax:
             epsilon: Relative error allowed in Z, and so in `log_prob`; None for 1e-4, and 0.3 is several times cheaper.
             exclude: Class numbers to leave out, for all queries or one sequence per query.
             unknown: What to do with numbers in `exclude` that are no class: "error" or "ignore".
-            seed: The same seed, query and options give the same draws in any batch and order; copies of a query in one
-                call draw differently.  None for a fresh seed, which the result reports.
+            seed: The same seed, query and options give the same draws in any batch; copies of a query draw differently.
+                None for a fresh one, which the result reports.
             threads: Number of threads; None for all CPUs.
 
         Returns:
-            Ids and `log_prob` (b, n) under the distribution drawn from, with `log_partition` of all classes that are
-            not excluded.
+            Ids and `log_prob` (b, n) under the distribution drawn from; `log_partition` is that of all classes left.
 
         Raises:
             InputError: When an argument is out of range, or does not go with the method.
@@ -323,15 +321,13 @@ class AdaptiveSoftmax:
 
         Args:
             queries: Query vectors (m, d) like those to come.
-            confidence: The highest that calls will ask for; it takes m >= 2 / (1 - confidence) - 1 queries, 39 for
-                0.95.
+            confidence: The highest that calls will ask for; it takes m >= 2 / (1 - confidence) - 1 queries.
             threads: Number of threads; None for all CPUs.
 
         Raises:
             InputError: When there are too few queries; the calibration before stays.
         """
-        batch, _ = check_queries(queries, self.dim, owner="these weights have")
-        workers = check_threads(threads)
+        (batch, _), workers = check_queries(queries, self.dim, owner="these weights have"), check_threads(threads)
         wanted = fewest_queries(len(self._solver.layer.screen.levels), check_confidence(confidence))
         if len(batch) < wanted:
             raise InputError(
@@ -359,8 +355,7 @@ class AdaptiveSoftmax:
     def _call(self, queries: Any, temperature: Any, exclude: Any, unknown: Any, threads: Any) -> Call:
         batch, single = check_queries(queries, self.dim, owner="these weights have")
         exclusion = check_exclude(exclude, len(batch), len(self), unknown)
-        value = check_temperature(temperature)
-        return Call(batch, single, value, exclusion, check_threads(threads))
+        return Call(batch, single, check_temperature(temperature), exclusion, check_threads(threads))
 
     def _answer(self, call: Call, k: int, epsilon: Any, confidence: Any, guarantee: Any) -> list[Answer]:
         goal = BestClasses(k, check_fraction(epsilon, "epsilon", 0.3))
@@ -401,6 +396,5 @@ def from_stored(stored: Stored) -> AdaptiveSoftmax:
     """
     check_guards(stored.guards, stored.guards.keys() - LAZY)
     made = AdaptiveSoftmax.__new__(AdaptiveSoftmax)
-    made._made = Solver(*from_arrays(stored))
-    made._guards = stored.guards
+    made._made, made._guards = Solver(*from_arrays(stored)), stored.guards
     return made

@@ -264,9 +264,8 @@ class MixtureIndex:
         check_available(batch, 1)
         check_room(len(batch), count)
         if name == "exact":
-            drawn = draw_exactly(snapshot.scorer, batch, options)
-        else:
-            drawn = draw_from_candidates(snapshot.scorer, batch, min(most, snapshot.n), options)
+            return _draws(snapshot, draw_exactly(snapshot.scorer, batch, options), batch.side.single, name, key)
+        drawn = draw_from_candidates(snapshot.scorer, batch, min(most, snapshot.n), options)
         return _draws(snapshot, drawn, batch.side.single, name, key)
 
     def add(self, items: Any, ids: Any = None) -> None:
