@@ -15,6 +15,7 @@ SCRIPT = """
 import json, re, sys
 import numpy as np
 import softindex
+from softindex.index import to_stored
 
 def memory(name):
     # Not getrusage: its peak includes what the process that started this one held at that moment.
@@ -30,16 +31,16 @@ for part in np.array_split(vectors, 64):
     rng.standard_normal(part.shape, dtype=np.float32, out=part)
 if biased:
     options["bias"] = rng.standard_normal(n).astype(np.float32)
-softindex.build(vectors, threads=2, **options)
-print(memory("VmHWM") - before)
+index = softindex.build(vectors, threads=2, **options)
+print(memory("VmHWM") - before, sum(array.nbytes for array in to_stored(index).arrays.values()))
 """
 
 SHAPES = {
     "wide, more than one block": {"n": 900, "d": 10_000, "clusters": 1},
     "square": {"n": 3000, "d": 3000, "clusters": 1},
-    "few wide rows": {"n": 60, "d": 200_000},
+    "few wide rows": {"n": 60, "d": 100_000},
     "short rows": {"n": 1_000_000, "d": 2, "clusters": 300},
-    "with a bias": {"n": 40_000, "d": 1024, "clusters": 4, "bias": True, "dispersion": "none"},
+    "with a bias": {"n": 20_000, "d": 1024, "clusters": 4, "bias": True, "dispersion": "none"},
     "a tree": {"n": 3000, "d": 1200, "tree": True, "clusters": 4},
 }
 
@@ -54,5 +55,8 @@ def test_a_build_takes_little_more_memory_than_its_result(name):
         check=True,
         timeout=300,
     )
-    n, d = SHAPES[name]["n"], SHAPES[name]["d"]
-    assert int(run.stdout) <= 2.5 * 4 * n * d + PER_ITEM * n + ALLOWANCE
+    vectors = 4 * SHAPES[name]["n"] * SHAPES[name]["d"]
+    peak, index = map(int, run.stdout.split())
+    # Where clusters and outliers are many beside the items, the index itself is more than a quarter larger than them.
+    more = max(0, index - 1.25 * vectors)
+    assert peak <= 2.5 * vectors + more + PER_ITEM * SHAPES[name]["n"] + ALLOWANCE

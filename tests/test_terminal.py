@@ -76,7 +76,8 @@ def test_paths_cannot_write_to_the_terminal_either(folder):
         done = run(*arguments)
         assert done.returncode == code, done.stderr
         assert "\x1b" not in done.stdout + done.stderr
-        assert r"\x1b[31m" in done.stdout + done.stderr
+        # The title of a table is wrapped where the path is long.
+        assert r"\x1b[31m" in (done.stdout + done.stderr).replace("\n", "")
         assert len(done.stderr.splitlines()) == (code > 0)
 
 
@@ -235,7 +236,8 @@ def test_a_refused_thread_is_one_sentence(folder):
     command = [sys.executable, "-c", code, "audit", folder / "numbers", "--threads", "2"]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == "softindex: the system refused to start another thread; pass fewer with --threads.\n"
+    assert done.stderr.startswith("softindex: the system refuses to start a thread; end other processes")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_full_disk_leaves_the_earlier_report(folder, tmp_path):

@@ -48,7 +48,7 @@ def load(
         CorruptIndexError: A checksum, a size or a value is wrong.
         FormatVersionError: A newer version of softindex saved it.
     """
-    if os.path.isfile(os.path.join(path, LIVE)):
+    if isinstance(path, str | os.PathLike) and os.path.isfile(os.path.join(path, LIVE)):
         raise NotAnIndexError(f"{os.fspath(path)!s} is a catalogue that changes; open it with softindex.open.")
     stored = load_stored(path, mmap=mmap, verify=verify)
     module = OPENERS.get(stored.kind)

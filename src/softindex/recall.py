@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softindex.arguments import check_count, check_fraction
+from softindex.blocks import rows_per_block
 from softindex.errors import InputError
 from softindex.kernels import BestResults, Engine, Law, NativeRestriction, Request, preferred_target
 from softindex.laws import ADAPTIVE, EXACT, LAWS, TOP_K, find_law
@@ -22,6 +23,8 @@ LEVELS = (0.9, 0.7, 0.5, 0.3, 0.15, 0.07, 0.03, 0.01, 0.003)
 """Shares of the best items that the moments of the clusters predict to be missed."""
 UNMEASURED = np.zeros((len(LEVELS), 2))
 """The curve that takes what is predicted for what is missed."""
+QUERY_VALUES = 1 << 22
+"""Values of all queries together: fewer of them where they are long, so that they stay small beside the items."""
 MARGIN = 2.0
 """Standard errors added to what was measured: items are a little easier to find for an item than for a new query."""
 
@@ -38,7 +41,8 @@ def measure_curve(
     n = len(vectors)
     if n < 2:
         return UNMEASURED
-    chosen = np.random.default_rng(seed).choice(n, min(QUERIES, n), replace=False)
+    count = min(QUERIES, n, rows_per_block(QUERY_VALUES, vectors.shape[1], least=16))
+    chosen = np.random.default_rng(seed).choice(n, count, replace=False)
     queries = vectors[chosen]
     if biased:
         queries[:, -1] = 1.0

@@ -18,6 +18,8 @@ ITEMS = 16
 """Items in a block."""
 HALF = 7.5
 """A code u in 0 .. 15 stands for u - 7.5 steps."""
+WORKING_BYTES = 32 << 20
+"""Memory that the blocks of all threads may take; more where the vectors themselves take much more."""
 SMALLEST = np.float32(2.0**-100)
 """Scale of residuals that are too small for exact arithmetic in float32."""
 
@@ -39,12 +41,16 @@ def draw_sketch(
 
     def one(rows: slice) -> None:
         clusters = np.searchsorted(offsets, np.arange(rows.start, rows.stop), side="right") - 1
-        codes, steps, per_item[0, rows], per_item[1, rows] = _code(vectors[rows] - means[clusters])
+        residuals = means[clusters]
+        np.subtract(vectors[rows], residuals, out=residuals)
+        codes, steps, per_item[0, rows], per_item[1, rows] = _code(residuals)
         first, last = rows.start // ITEMS, -(-rows.stop // ITEMS)
         scales.reshape(-1)[rows] = steps
         values[first:last] = _pack(codes, groups)
 
-    with workers(threads) as pool:
+    # Sixteen wide items are a large block: fewer threads then hold one at the same time.
+    room = max(WORKING_BYTES, vectors.nbytes // 8)
+    with workers(max(1, min(threads, room // (3 * 4 * step * d)))) as pool:
         for done, _ in enumerate(pool.map(one, blocks(n, step)), 1):
             if report is not None and (done % 64 == 0 or done * step >= n):
                 report("sketching", min(done * step, n), n)
@@ -55,20 +61,26 @@ def draw_sketch(
 
 
 def _code(residuals: Floats) -> tuple[NDArray[np.uint8], Floats, Floats, Floats]:
-    """Codes (m, d), scales (m,), and in steps of the scale: distances from what the codes stand for, and lengths."""
+    """Codes (m, d), scales (m,), and in steps of the scale: distances from what the codes stand for, and lengths.
+
+    The residuals are overwritten: sixteen wide items take more memory than a block of others.
+    """
     d = residuals.shape[1]
     peaks = np.maximum(residuals.max(axis=1), -residuals.min(axis=1))
     scales = np.where(peaks > 0, np.maximum(peaks / np.float32(HALF), SMALLEST), np.float32(0.0))
-    steps = residuals / np.where(scales > 0, scales, np.float32(1.0))[:, None]
-    codes = np.clip(np.floor(steps) + 8, 0, 15)
-    coded = codes - np.float32(HALF)
+    steps = np.divide(residuals, np.where(scales > 0, scales, np.float32(1.0))[:, None], out=residuals)
+    coded = np.floor(steps)
+    coded += 8
+    np.clip(coded, 0, 15, out=coded)
+    codes = coded.astype(np.uint8)
+    coded -= np.float32(HALF)
     steps -= coded
     # Numbers of at most 7.5 steps that were rounded three times: the residual, the quotient and this difference.
     lost = (d**0.5) * HALF * 2.0**-22
     sums = 1 + (d + 16) * 2.0**-23
     errors = np.where(scales > 0, round_up(np.sqrt(np.einsum("nd,nd->n", steps, steps)) * sums + lost), 0)
     lengths = round_up(np.sqrt(np.einsum("nd,nd->n", coded, coded)) * sums)
-    return codes.astype(np.uint8), scales, errors.astype(np.float32), lengths
+    return codes, scales, errors.astype(np.float32), lengths
 
 
 def _pack(codes: NDArray[np.uint8], groups: int) -> NDArray[np.uint8]:

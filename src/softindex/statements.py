@@ -66,6 +66,8 @@ def check_items(arrays: Arrays) -> None:
     _require((_lengths(sums - arrays["means"]) <= allowed).all(), "means")
     if "outlier_positions" in arrays:
         _check_outliers(arrays)
+    if "sketch_values" in arrays:
+        _check_sketch(arrays)
 
 
 def _require(condition: Any, name: str) -> None:
@@ -85,8 +87,8 @@ def _check_offsets(offsets: Integers, n: int) -> Integers:
 
 
 def _blocks(vectors: NDArray[Any], offsets: Integers) -> Iterator[tuple[slice, Integers, Doubles]]:
-    """Rows, their clusters and their items in float64."""
-    for rows in blocks(len(vectors), rows_per_block(BLOCK_VALUES, vectors.shape[1])):
+    """Rows, beginning at multiples of sixteen, their clusters and their items in float64."""
+    for rows in blocks(len(vectors), rows_per_block(BLOCK_VALUES, 16 * vectors.shape[1]) * 16):
         clusters = np.searchsorted(offsets, np.arange(rows.start, rows.stop), side="right") - 1
         yield rows, clusters, vectors[rows].astype(np.float64)
 
@@ -184,3 +186,17 @@ def _check_outliers(arrays: Arrays) -> None:
         distances = _lengths(items - arrays["means"][clusters])
         distances[positions[(positions >= rows.start) & (positions < rows.stop)] - rows.start] = 0.0
         _require((distances <= farthest * (1 + 1e-4) + 1e-30).all(), "outlier_farthest")
+
+
+def _check_sketch(arrays: Arrays) -> None:
+    scales = arrays["sketch_scales"].reshape(-1).astype(np.float64)
+    for rows, clusters, items in _blocks(arrays["vectors"], arrays["offsets"]):
+        packed = arrays["sketch_values"][rows.start // 16 : -(-rows.stop // 16)]
+        halves = packed.reshape(len(packed), -1, 16, 4).transpose(0, 2, 1, 3)
+        codes = np.stack([halves & 15, halves >> 4], axis=3).reshape(len(packed) * 16, -1)
+        coded = codes[: len(items), : items.shape[1]] - 7.5
+        size = scales[rows, None]
+        steps = (items - arrays["means"][clusters]) / np.where(size > 0, size, 1.0)
+        lost = np.where(size[:, 0] > 0, _lengths(steps - coded), _lengths(steps))
+        _require((lost <= arrays["sketch_errors"][clusters] * (1 + SLACK) + 1e-30).all(), "sketch_errors")
+        _require((_lengths(coded) <= arrays["sketch_lengths"][clusters] * (1 + SLACK)).all(), "sketch_lengths")

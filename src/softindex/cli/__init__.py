@@ -10,7 +10,7 @@ import sys
 from softindex.cli import building, calibrating, drawing, evaluating, live  # noqa: F401
 from softindex.cli.options import app
 from softindex.cli.printing import print_error
-from softindex.errors import InputError, MissingDependencyError, StorageError
+from softindex.errors import InputError, MissingDependencyError, SoftindexError, StorageError
 
 __all__ = ["app", "main"]
 
@@ -69,6 +69,8 @@ def _failed_otherwise(error: Exception) -> int:
     if hasattr(error, "format_message"):
         command = getattr(getattr(error, "ctx", None), "command_path", "softindex")
         return _failed(f"{error.format_message().rstrip('.')}; see {command} --help.", EXIT_USAGE)
+    if isinstance(error, SoftindexError):
+        return _failed(error, EXIT_FAILURE)
     if isinstance(error, RuntimeError) and "start new thread" in str(error):
         return _failed("the system refused to start another thread; pass fewer with --threads.", EXIT_FAILURE)
     raise error

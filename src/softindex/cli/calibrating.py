@@ -9,7 +9,7 @@ import typer
 
 from softindex.calibration import CONFIDENCE
 from softindex.cli.options import AsJson, IndexPath, Method, Probes, Queries, Threads, Tolerance, app, given
-from softindex.cli.printing import print_json
+from softindex.cli.printing import print_json, print_line
 from softindex.cli.reading import open_index, read_queries
 
 __all__: list[str] = []
@@ -52,7 +52,7 @@ def calibrate(
         facts = {"index": str(place), **found.parameters(), "queries": found.queries, "temperatures": [low, high]}
         print_json(facts)
         return
-    typer.echo(
+    print_line(
         f"{place}: the error of {found.setting.method} covers {found.confidence:.0%} of queries like these "
         f"{found.queries}, at temperatures from {low:g} to {high:g}"
     )

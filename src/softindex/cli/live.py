@@ -11,7 +11,7 @@ import typer
 
 import softindex
 from softindex.cli.options import AsJson, Unknown, app, given
-from softindex.cli.printing import print_json, print_table
+from softindex.cli.printing import print_json, print_line, print_table
 from softindex.cli.reading import parse_ids, read_array, read_ids
 from softindex.errors import InputError
 from softindex.vectors import read
@@ -49,7 +49,7 @@ def create(
     )
     made: Any = dim if source is None else softindex.load(source) if os.path.isdir(source) else source
     with softindex.open(catalogue, create=made, compaction="manual", **options) as opened:
-        typer.echo(f"{catalogue}: {len(opened)} items of {opened.dim} dimensions")
+        print_line(f"{catalogue}: {len(opened)} items of {opened.dim} dimensions")
 
 
 @live.command()
@@ -70,7 +70,7 @@ def upsert(
     )
     with softindex.open(catalogue, compaction="manual") as opened:
         number = opened.upsert(source.ids, source.vectors, **options)
-        typer.echo(f"{catalogue}: {len(source.vectors)} items upserted, {len(opened)} in all, state {number}")
+        print_line(f"{catalogue}: {len(source.vectors)} items upserted, {len(opened)} in all, state {number}")
 
 
 @live.command()
@@ -85,7 +85,7 @@ def remove(
     with softindex.open(catalogue, compaction="manual") as opened:
         before = len(opened)
         number = opened.remove(parse_ids(ids, strings=opened.ids == "strings", name="ids"), **given(unknown=unknown))
-        typer.echo(f"{catalogue}: {before - len(opened)} items removed, {len(opened)} left, state {number}")
+        print_line(f"{catalogue}: {before - len(opened)} items removed, {len(opened)} left, state {number}")
 
 
 @live.command()
@@ -110,6 +110,6 @@ def compact(catalogue: Catalogue) -> None:
     with softindex.open(catalogue, compaction="manual") as opened:
         opened.compact()
         state = opened.status()
-        typer.echo(
+        print_line(
             f"{catalogue}: {state.items} items in {state.clusters} clusters, {state.bytes_on_disk} bytes on disk"
         )

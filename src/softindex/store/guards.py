@@ -26,13 +26,24 @@ class BlockSums:
         rest, done = np.empty(0, np.uint8), 0
         for chunk in chunks:
             part = np.frombuffer(chunk, np.uint8)
-            joined = np.concatenate([rest, part]) if len(rest) else part
-            whole = len(joined) // BLOCK_BYTES
-            block_sums(joined[: whole * BLOCK_BYTES], BLOCK_BYTES, self.sums[done : done + whole])
-            # Copied: the next chunk overwrites this one.
-            rest, done = joined[whole * BLOCK_BYTES :].copy(), done + whole
+            if len(rest):
+                # A block across two chunks; no more than that is copied.
+                missing = BLOCK_BYTES - len(rest)
+                rest, part = np.concatenate([rest, part[:missing]]), part[missing:]
+                done = self._add(rest, done)
+            if len(rest) in (0, BLOCK_BYTES):
+                whole = len(part) // BLOCK_BYTES * BLOCK_BYTES
+                done = self._add(part[:whole], done)
+                # Copied: the next chunk overwrites this one.
+                rest = part[whole:].copy()
             yield chunk
         block_sums(rest, BLOCK_BYTES, self.sums[done:])
+
+    def _add(self, data: NDArray[np.uint8], done: int) -> int:
+        """Sum the full blocks of the data, the first being number `done`; returns the number of the next."""
+        count = len(data) // BLOCK_BYTES
+        block_sums(data[: count * BLOCK_BYTES], BLOCK_BYTES, self.sums[done : done + count])
+        return done + count
 
 
 def check(guards: Mapping[str, Guard], names: Iterable[str] | None = None) -> None:
