@@ -23,6 +23,9 @@ import contextlib, os, signal, sys, threading
 import numpy as np
 import softindex
 
+# A process that was started in the background ignores Ctrl-C, and so do its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 random = np.random.default_rng(0)
 def normal(*shape): return random.standard_normal(shape, dtype=np.float32)
 
@@ -166,7 +169,7 @@ def interrupt_at(step, call):
                 signal.raise_signal(signal.SIGINT)
         return trace
 
-    before = sys.gettrace()
+    before, handler = sys.gettrace(), signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.settrace(trace)
     try:
         call()
@@ -174,6 +177,7 @@ def interrupt_at(step, call):
         return True
     finally:
         sys.settrace(before)
+        signal.signal(signal.SIGINT, handler)
     return False
 
 
