@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/hash.h"
-#include "base/philox.h"
+#include "base/streams.h"
 #include "bindings/arrays.h"
 #include "index/masses.h"
 

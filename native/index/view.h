@@ -9,8 +9,8 @@
 
 #include "base/arrays.h"
 #include "base/guard.h"
-#include "index/law.h"
 #include "index/recall_curve.h"
+#include "index/request.h"
 #include "kernels/kernels.h"
 
 namespace softindex {

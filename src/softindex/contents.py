@@ -88,9 +88,8 @@ class Contents:
 
     def treat_unknown(self, unknown: Any, exclude: Any) -> Any:
         """What to do with unknown ids in `exclude`, where the caller does not say: a snapshot may have lost them."""
-        if unknown is not None:
-            return unknown
-        return "error" if exclude is None or self.snapshot is None else "ignore"
+        forgiving = unknown is None and exclude is not None and self.snapshot is not None
+        return "ignore" if forgiving else unknown
 
     def vectors_of(self, ids: Any) -> Floats:
         """(..., d) a copy of the vectors of these ids, without their biases."""

@@ -31,7 +31,7 @@ from softindex.laws import Method
 from softindex.progress import reporting
 from softindex.recall import plan_search, states_recall
 from softindex.records import Doubles, Draws, Estimate, Floats, Ids, Integers, Items, Json, Stored, TopK
-from softindex.restrictions import Missing, Unknown, exclude_items, excludes_nothing, find_some, restrict_draws
+from softindex.restrictions import Missing, Restriction, Unknown, exclude_items, find_some, restrict_draws
 from softindex.store import save as save_stored
 
 __all__ = ["Index", "from_stored", "to_stored"]
@@ -157,10 +157,11 @@ class Index(Inspected):
         batch, single = self._queries(queries)
         count, t, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
         law, clusters, error = self._law(method, probes, tolerance)
-        part, unknown = None, self._contents.treat_unknown(unknown, exclude)
-        plain = replace is True and top_p is None and k is None and excludes_nothing(exclude, unknown)
+        part = None
+        plain = replace is True and top_p is None and k is None and exclude is None and unknown is None
         if not plain or method == laws.TOP_K:
-            options = {"replace": replace, "exclude": exclude, "unknown": unknown, "top_p": top_p, "k": k}
+            treated = self._contents.treat_unknown(unknown, exclude)
+            options = {"replace": replace, "exclude": exclude, "unknown": treated, "top_p": top_p, "k": k}
             part = restrict_draws(self._contents.ids, len(self), (len(batch), count), method, **options)
         law, native = (law, None) if part is None else (laws.scanned_law(method, law), part.native)
         request = Request(batch, law, t, clusters, error, native, key, check_threads(threads))
@@ -205,9 +206,9 @@ class Index(Inspected):
         t = check_temperature(temperature)
         law, clusters, error = self._law(method, probes, tolerance)
         part = None
-        unknown = self._contents.treat_unknown(unknown, exclude)
-        if method == laws.TOP_K or not (top_p is None and k is None and excludes_nothing(exclude, unknown)):
-            options = {"replace": True, "exclude": exclude, "unknown": unknown, "top_p": top_p, "k": k}
+        if method == laws.TOP_K or not (top_p is None and k is None and exclude is None and unknown is None):
+            treated = self._contents.treat_unknown(unknown, exclude)
+            options = {"replace": True, "exclude": exclude, "unknown": treated, "top_p": top_p, "k": k}
             part = restrict_draws(self._contents.ids, len(self), (len(batch), 1), method, **options)
         positions, absent = find_some(self._contents.ids, ids, missing)
         rows = calls.spread_positions(positions, len(batch), single)
@@ -256,9 +257,7 @@ class Index(Inspected):
         """
         batch, single = self._queries(queries)
         shape, t, plan = (len(batch), 1, single), check_temperature(temperature), self._law(method, probes, tolerance)
-        part = exclude_items(
-            self._contents.ids, len(self), len(batch), exclude, self._contents.treat_unknown(unknown, exclude)
-        )
+        part = self._exclude(len(batch), exclude, unknown)
         native, key, workers = None if part is None else part.native, check_seed(seed), check_threads(threads)
 
         def ask(law: Law, clusters: int, error: float) -> Request:
@@ -315,7 +314,7 @@ class Index(Inspected):
         if count > len(self):
             raise InputError(f"k is {count} but the index holds {len(self)} items; ask for at most that many.")
         law, clusters, missed = plan_search(probes, recall, self.parameters)
-        part = exclude_items(self._contents.ids, len(self), b, exclude, self._contents.treat_unknown(unknown, exclude))
+        part = self._exclude(b, exclude, unknown)
         if part is not None:
             part.check_best(count)
         native, workers = None if part is None else part.native, check_threads(threads)
@@ -362,6 +361,12 @@ class Index(Inspected):
         batch, single = check_queries(queries, self._dim)
         # The bias of an item is its last coordinate: every query has a one there.
         return (np.hstack([batch, np.ones((len(batch), 1), np.float32)]) if self._biased else batch), single
+
+    def _exclude(self, b: int, exclude: Any, unknown: Any) -> Restriction | None:
+        """What is left for b queries; None where that is everything."""
+        if exclude is None and unknown is None:
+            return None
+        return exclude_items(self._contents.ids, len(self), b, exclude, self._contents.treat_unknown(unknown, exclude))
 
     def _law(self, method: Any, probes: Any, tolerance: Any) -> tuple[Law, int, float]:
         """The law of a method, the clusters to probe, and the tolerance, for the engine."""

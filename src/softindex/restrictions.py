@@ -21,7 +21,6 @@ __all__ = [
     "Restriction",
     "Unknown",
     "exclude_items",
-    "excludes_nothing",
     "exclusions",
     "find_some",
     "restrict",
@@ -112,15 +111,8 @@ def restrict_draws(
     return None if part.empty and (method != CERTIFIED or exclude is None) else part
 
 
-def excludes_nothing(exclude: Any, unknown: Any) -> bool:
-    """Whether a call leaves both options out."""
-    return exclude is None and isinstance(unknown, str) and unknown == "error"
-
-
 def exclude_items(ids: IdMap, items: int, b: int, exclude: Any, unknown: Any) -> Restriction | None:
     """Return what is left of an index of this many items for b queries; None where that is everything."""
-    if excludes_nothing(exclude, unknown):
-        return None
     part = restrict(ids, items, b, method="", replace=True, exclude=exclude, unknown=unknown, top_p=None, k=None)
     part.check_possible(1)
     return None if part.empty else part
@@ -136,13 +128,13 @@ def find_some(ids: IdMap, wanted: Any, missing: Any) -> tuple[Integers, NDArray[
 
 
 def exclusions(
-    ids: IdMap, exclude: Any, b: int, name: str = "exclude", unknown: Any = "error"
+    ids: IdMap, exclude: Any, b: int, name: str = "exclude", unknown: Any = None
 ) -> tuple[Integers, Integers]:
     """Return offsets (rows + 1,) and positions, increasing in each row: one row for all queries, or one for each.
 
-    name: what the caller calls the ids; unknown: as in `Index.sample`.
+    name: what the caller calls the ids; unknown: as in `Index.sample`, "error" when None.
     """
-    ignore = check_choice(unknown, "unknown", ("error", "ignore")) == "ignore"
+    ignore = unknown is not None and check_choice(unknown, "unknown", ("error", "ignore")) == "ignore"
     rows = _rows(exclude, b, name)
     if len(rows) == 1:
         shared = _known(_find(ids, rows[0], name, ignore))
