@@ -1,4 +1,4 @@
-"""The audit of GloVe: the plot at the top of the README, and the time and memory that an audit takes."""
+"""The audit of GloVe: its figures, one of them in the README, and the time and memory that an audit takes."""
 
 import json
 import subprocess
@@ -10,17 +10,18 @@ import softindex
 from benchmarks.data import glove
 from benchmarks.tables import Table
 
-FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "pareto.svg"
+FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 AUDIT = """
-import json, resource, sys, time
+import json, pathlib, resource, sys, time
 import softindex
-from softindex.evaluate.report import pareto_figure
+from softindex.evaluate.panels import files
 index = softindex.load(sys.argv[1])
 begin = time.perf_counter()
 found = index.audit()
 seconds = time.perf_counter() - begin
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-open(sys.argv[2], "w").write(pareto_figure(found))
+for name, text in files(found).items():
+    (pathlib.Path(sys.argv[2]) / f"{name}.svg").write_text(text)
 cells = [row.cells() for row in found.rows]
 print(json.dumps({"seconds": seconds, "peak": peak, "cells": cells, **found.to_dict()}))
 """
@@ -31,12 +32,12 @@ def run(options):
     words = glove()
     if words is None:
         return []
-    FIGURE.parent.mkdir(exist_ok=True)
+    FIGURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         path = Path(folder) / "index"
         softindex.build(words, codes=True).save(path)
         size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-        arguments = [sys.executable, "-c", AUDIT, str(path), str(FIGURE)]
+        arguments = [sys.executable, "-c", AUDIT, str(path), str(FIGURES)]
         done = subprocess.run(arguments, stdout=subprocess.PIPE, check=True)
     found = json.loads(done.stdout)
     title = (

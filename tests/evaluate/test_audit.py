@@ -15,7 +15,7 @@ from softindex.evaluate import truth as truth_module
 from softindex.evaluate.charts import Axis
 from softindex.evaluate.methods import AuditMethod, choose_methods
 from softindex.evaluate.output import check_output
-from softindex.evaluate.report import pareto_figure
+from softindex.evaluate.panels import files
 from softindex.evaluate.truth import find_truth
 
 TEMPERATURES = [0.05, 0.3, 2.0]
@@ -180,10 +180,19 @@ def test_the_report_is_one_complete_file_with_texts_for_its_plots(audited, tmp_p
         assert label in text
 
 
-def test_the_pareto_plot_stands_alone(audited):
-    root = ElementTree.fromstring(pareto_figure(audited[1]))
-    assert root.tag.endswith("svg")
-    assert "microseconds" in root.attrib["aria-label"]
+def test_each_figure_stands_alone_and_says_in_words_what_it_shows(audited):
+    found = {name: ElementTree.fromstring(text) for name, text in files(audited[1]).items()}
+    said = {
+        "pareto": "microseconds",
+        "ratios-by-size": "90 % of the clusters between",
+        "ratios-by-variance": "90 % of the clusters between",
+        "ratios-of-items": "90 % of the items between",
+        "cluster-sizes": "14 clusters of",
+    }
+    assert set(found) == set(said)
+    for name, root in found.items():
+        assert root.tag.endswith("svg")
+        assert said[name] in root.attrib["aria-label"]
 
 
 def test_json_carries_all_rows_and_no_nan(audited, tmp_path):

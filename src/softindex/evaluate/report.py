@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from softindex.evaluate.charts import STYLE, Axis, Series, figure, histogram, legend, plot
-from softindex.evaluate.methods import DEFAULT, DEFAULT_LABEL
+from softindex.evaluate import panels
+from softindex.evaluate.charts import STYLE, legend
 from softindex.evaluate.numbers import short
-from softindex.records import Doubles
+from softindex.evaluate.panels import Panel
 
 if TYPE_CHECKING:
     from softindex.evaluate.results import Audit, Measured, Row
 
-__all__ = ["pareto_figure", "render"]
+__all__ = ["render"]
 
-FAMILIES = {
-    "sd-2ls": 0,
-    "2ls": 1,
-    "s-2ls": 2,
-    "hierarchical": 3,
-    "s-hierarchical": 3,
-    "sd-hierarchical": 3,
-    "exact": 4,
-    "top-k": 5,
-    "certified": 7,
-}
-"""The style of each method in the plots."""
-STAR = 6
-LEAST_KL = 1e-9
-DOTS = 1200
-"""Clusters shown in a plot; a random choice where there are more."""
 PAGE = """
 body{margin:0 auto;max-width:80rem;padding:1rem;font:16px/1.5 system-ui,sans-serif}
 body{color:var(--ink);background:var(--page)}
@@ -86,15 +70,6 @@ def _described_queries(audit: Audit) -> str:
     return f"Measured with {count} queries ({escape(str(source))})."
 
 
-def pareto_figure(audit: Audit) -> str:
-    """The plot of error against latency as a stand-alone SVG file."""
-    x, y = _pareto_axes(audit)
-    panels = [(f"temperature {t:g}", _pareto_panel(audit, t, x, y)) for t in audit.temperatures]
-    return figure(
-        panels, _pareto_labels(audit), title="Error against latency of every method", text=_pareto_text(audit)
-    )
-
-
 def _pareto(audit: Audit) -> Iterable[str]:
     yield "<h2>Accuracy against speed</h2>"
     yield (
@@ -102,160 +77,48 @@ def _pareto(audit: Audit) -> Iterable[str]:
         "method with different numbers of probes, more of them to the right. A mark beside its line chooses the "
         "number of probes for each query.</p>"
     )
-    yield legend(_pareto_labels(audit))
-    x, y = _pareto_axes(audit)
-    yield _panels((f"<b>Temperature {t:g}</b>", _pareto_panel(audit, t, x, y)) for t in audit.temperatures)
+    yield legend(panels.pareto_labels(audit))
+    yield _panels(panels.pareto(audit))
 
 
-def _pareto_labels(audit: Audit) -> list[tuple[str, int]]:
-    styles = dict.fromkeys(FAMILIES[_family(row)] for row in audit.rows)
-    names = {style: ", ".join(name for name in _families(audit) if FAMILIES[name] == style) for style in styles}
-    labels = [(name, style) for style, name in names.items()]
-    starred = any(row.method == DEFAULT.spec for row in audit.rows)
-    return [*labels, (DEFAULT_LABEL, STAR)] if starred else labels
-
-
-def _family(row: Row) -> str:
-    return row.method.partition(":")[0]
-
-
-def _families(audit: Audit) -> list[str]:
-    return list(dict.fromkeys(_family(row) for row in audit.rows))
-
-
-def _pareto_axes(audit: Audit) -> tuple[Axis, Axis]:
-    """The same axes for all temperatures."""
-    x = Axis.around("microseconds per draw", np.array([row.microseconds.value for row in audit.rows]), log=True)
-    measured = [row.kl.value for row in audit.rows if not _is_softmax(row) and np.isfinite(row.kl.value)]
-    shown = np.maximum(np.array(measured or [1e-3]), LEAST_KL)
-    low, high = 10.0 ** (np.floor(np.log10(shown.min())) - 1), max(1.0, float(shown.max()) * 2)
-    return x, Axis("KL(law || softmax)", float(low), high, log=True, floor="exact")
-
-
-def _is_softmax(row: Row) -> bool:
-    return row.proven or row.method == "exact"
-
-
-def _pareto_panel(audit: Audit, temperature: float, x: Axis, y: Axis) -> str:
-    by_family: dict[str, list[Row]] = {}
-    for row in audit.at(temperature):
-        by_family.setdefault(_family(row), []).append(row)
-    series = []
-    for name, rows in by_family.items():
-        series.append(_line([row for row in rows if ":" in row.method], FAMILIES[name], name))
-        # Adaptive probes do not belong on the line from few probes to many.
-        alone = [row for row in rows if ":" not in row.method]
-        series += [_line([row], STAR if row.method == DEFAULT.spec else FAMILIES[name], row.label) for row in alone]
-    title, text = f"KL against latency at temperature {temperature:g}", _pareto_text(audit, temperature)
-    return plot(series, x, y, title=title, text=text)
-
-
-def _line(rows: Sequence[Row], style: int, label: str) -> Series:
-    ordered = sorted(rows, key=lambda row: row.microseconds.value)
-    return Series(
-        label,
-        np.array([row.microseconds.value for row in ordered]),
-        np.array([0.0 if _is_softmax(row) else row.kl.value for row in ordered]),
-        style,
-        joined=len(ordered) > 1,
-        notes=[f"{row.label}: KL {short(row.kl.value)}, {row.microseconds.value:,.0f} microseconds" for row in ordered],
+def _panels(shown: Iterable[Panel]) -> str:
+    inside = "".join(
+        f"<figure>{one.picture}<figcaption><b>{escape(one.caption)}</b>{escape(one.aside)}</figcaption></figure>"
+        for one in shown
     )
-
-
-def _pareto_text(audit: Audit, temperature: float | None = None) -> str:
-    rows = audit.rows if temperature is None else audit.at(temperature)
-    return "; ".join(
-        f"{row.label}"
-        + (f" at t = {row.temperature:g}" if temperature is None else "")
-        + f": KL {short(row.kl.value)} in {row.microseconds.value:,.0f} microseconds"
-        for row in rows
-    )
-
-
-def _panels(figures: Iterable[tuple[str, str]]) -> str:
-    inside = "".join(f"<figure>{picture}<figcaption>{caption}</figcaption></figure>" for caption, picture in figures)
     return f'<div class="panels">{inside}</div>'
 
 
 def _ratios(audit: Audit) -> Iterable[str]:
     """Figures 1 and 2 of the paper."""
-    shown, sizes = audit.figures, np.asarray(audit.sizes, float)
-    filled = np.flatnonzero(sizes > 0)
-    chosen = filled if len(filled) <= DOTS else np.sort(np.random.default_rng(0).choice(filled, DOTS, replace=False))
-    everything = np.concatenate([ratio[chosen] for ratio in shown.ratios.values()])
-    y = Axis.around("method / softmax", np.clip(everything, 1e-3, 1e3), log=True)
-    yield f"<h2>Where the error comes from, at temperature {shown.temperature:g}</h2>"
+    yield f"<h2>Where the error comes from, at temperature {audit.figures.temperature:g}</h2>"
     yield (
         "<p>Each dot is a cluster: the probability that the method draws from it, divided by its probability under "
         "the softmax, both averaged over the queries. Dots on the dashed line have no bias. A method that ignores "
         "cluster sizes (2ls) draws too seldom from large clusters. A method that ignores how much scores vary inside "
         "a cluster (2ls, s-2ls) draws too seldom from clusters where they vary most.</p>"
     )
-    for name, values in (("items in the cluster", sizes), ("variance of the scores in the cluster", shown.variances)):
-        positive = values[chosen][values[chosen] > 0]
-        x = Axis.around(name, positive, log=True)
+    for name, shown in panels.ratios(audit).items():
         yield f"<h3>Against the {name}</h3>"
-        yield _panels(
-            (
-                f"<b>{escape(label)}</b>: {_bias(ratio[chosen], 'clusters')}",
-                _ratio_panel(label, values[chosen], ratio[chosen], x, y),
-            )
-            for label, ratio in shown.ratios.items()
-        )
-
-
-def _bias(ratio: Doubles, things: str) -> str:
-    low, high = np.quantile(ratio, [0.05, 0.95])
-    return f"90 % of the {things} between {low:.3g} and {high:.3g}"
-
-
-def _ratio_panel(label: str, values: Doubles, ratio: Doubles, x: Axis, y: Axis) -> str:
-    dots = Series(label, values, ratio, _style(label), small=True)
-    return plot(
-        [dots], x, y, title=f"Sampling ratio of {label} against the {x.name}", text=_bias(ratio, "clusters"), rule=1.0
-    )
+        yield _panels(shown)
 
 
 def _items(audit: Audit) -> Iterable[str]:
     """Figure 3 of the paper, with a ratio instead of two probabilities, which span many powers of ten."""
-    shown = audit.figures
-    yield f"<h2>One query, item by item, at temperature {shown.temperature:g}</h2>"
+    yield f"<h2>One query, item by item, at temperature {audit.figures.temperature:g}</h2>"
     yield (
         "<p>Each dot is an item, for one of the queries: its probability under the method, divided by its "
         "probability under the softmax. Dots on the dashed line are exact. A wide band means that the method "
         "favours some items only because of the cluster they are in.</p>"
     )
-    ratios = {label: np.exp(np.clip(logs - shown.softmax, -50, 50)) for label, logs in shown.log_prob.items()}
-    x = Axis.around("log-probability under the softmax", shown.softmax)
-    y = Axis.around("method / softmax", np.clip(np.concatenate(list(ratios.values())), 1e-3, 1e3), log=True)
-    yield _panels(
-        (f"<b>{escape(label)}</b>: {_bias(ratio, 'items')}", _item_panel(label, shown.softmax, ratio, x, y))
-        for label, ratio in ratios.items()
-    )
-
-
-def _item_panel(label: str, softmax: Doubles, ratio: Doubles, x: Axis, y: Axis) -> str:
-    dots = Series(label, softmax, ratio, _style(label), small=True)
-    title = f"Probability of items under {label}, divided by that under the softmax"
-    return plot([dots], x, y, title=title, text=_bias(ratio, "items"), rule=1.0)
-
-
-def _style(label: str) -> int:
-    return STAR if label == DEFAULT_LABEL else FAMILIES[label.partition(",")[0]]
+    yield _panels(panels.items(audit))
 
 
 def _sizes(audit: Audit) -> Iterable[str]:
     """Figure 4 of the paper."""
-    sizes = np.asarray(audit.sizes, float)
-    filled = sizes[sizes > 0]
-    low, middle, high = (float(value) for value in (filled.min(), np.median(filled), filled.max()))
-    text = f"{len(filled):,} clusters of {low:,.0f} to {high:,.0f} items; the median is {middle:,.0f}"
-    log = high > 20 * low
-    axis = (
-        Axis("items in the cluster", low / 1.05, high * 1.05, log) if high > low else Axis("items", low - 1, high + 1)
-    )
-    yield f"<h2>Cluster sizes</h2><p>{text}.</p>"
-    yield _panels([("", histogram(filled, axis, bins=40, title="Sizes of the clusters", text=text))])
+    shown = panels.sizes(audit)
+    yield f"<h2>Cluster sizes</h2><p>{shown.note}.</p>"
+    yield _panels([shown])
 
 
 HEADS = (
