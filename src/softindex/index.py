@@ -157,12 +157,7 @@ class Index(Inspected):
         batch, single = self._queries(queries)
         count, t, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
         law, clusters, error = self._law(method, probes, tolerance)
-        part = None
-        plain = replace is True and top_p is None and k is None and exclude is None and unknown is None
-        if not plain or method == laws.TOP_K:
-            treated = self._contents.treat_unknown(unknown, exclude)
-            options = {"replace": replace, "exclude": exclude, "unknown": treated, "top_p": top_p, "k": k}
-            part = restrict_draws(self._contents.ids, len(self), (len(batch), count), method, **options)
+        part = self._part((len(batch), count), method, replace, exclude=exclude, unknown=unknown, top_p=top_p, k=k)
         law, native = (law, None) if part is None else (laws.scanned_law(method, law), part.native)
         request = Request(batch, law, t, clusters, error, native, key, check_threads(threads))
         draws = calls.draw(
@@ -205,11 +200,7 @@ class Index(Inspected):
         batch, single = self._queries(queries)
         t = check_temperature(temperature)
         law, clusters, error = self._law(method, probes, tolerance)
-        part = None
-        if method == laws.TOP_K or not (top_p is None and k is None and exclude is None and unknown is None):
-            treated = self._contents.treat_unknown(unknown, exclude)
-            options = {"replace": True, "exclude": exclude, "unknown": treated, "top_p": top_p, "k": k}
-            part = restrict_draws(self._contents.ids, len(self), (len(batch), 1), method, **options)
+        part = self._part((len(batch), 1), method, True, exclude=exclude, unknown=unknown, top_p=top_p, k=k)
         positions, absent = find_some(self._contents.ids, ids, missing)
         rows = calls.spread_positions(positions, len(batch), single)
         native = None if part is None else part.native
@@ -361,6 +352,13 @@ class Index(Inspected):
         batch, single = check_queries(queries, self._dim)
         # The bias of an item is its last coordinate: every query has a one there.
         return (np.hstack([batch, np.ones((len(batch), 1), np.float32)]) if self._biased else batch), single
+
+    def _part(self, shape: tuple[int, int], method: str, replace: Any, **options: Any) -> Restriction | None:
+        """What (b, n) draws are made from; None where that is the entire law."""
+        if replace is True and method != laws.TOP_K and not any(value is not None for value in options.values()):
+            return None
+        options["unknown"] = self._contents.treat_unknown(options["unknown"], options["exclude"])
+        return restrict_draws(self._contents.ids, len(self), shape, method, replace=replace, **options)
 
     def _exclude(self, b: int, exclude: Any, unknown: Any) -> Restriction | None:
         """What is left for b queries; None where that is everything."""
