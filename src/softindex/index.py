@@ -157,7 +157,7 @@ class Index(Inspected):
         batch, single = self._queries(queries)
         count, t, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
         law, clusters, error = self._law(method, probes, tolerance)
-        part = self._part((len(batch), count), method, replace, exclude=exclude, unknown=unknown, top_p=top_p, k=k)
+        part = self._part((len(batch), count), method, replace, exclude, unknown, top_p=top_p, k=k)
         law, native = (law, None) if part is None else (laws.scanned_law(method, law), part.native)
         request = Request(batch, law, t, clusters, error, native, key, check_threads(threads))
         draws = calls.draw(
@@ -200,7 +200,7 @@ class Index(Inspected):
         batch, single = self._queries(queries)
         t = check_temperature(temperature)
         law, clusters, error = self._law(method, probes, tolerance)
-        part = self._part((len(batch), 1), method, True, exclude=exclude, unknown=unknown, top_p=top_p, k=k)
+        part = self._part((len(batch), 1), method, True, exclude, unknown, top_p=top_p, k=k)
         positions, absent = find_some(self._contents.ids, ids, missing)
         rows = calls.spread_positions(positions, len(batch), single)
         native = None if part is None else part.native
@@ -353,12 +353,15 @@ class Index(Inspected):
         # The bias of an item is its last coordinate: every query has a one there.
         return (np.hstack([batch, np.ones((len(batch), 1), np.float32)]) if self._biased else batch), single
 
-    def _part(self, shape: tuple[int, int], method: str, replace: Any, **options: Any) -> Restriction | None:
+    def _part(
+        self, shape: tuple[int, int], method: str, replace: Any, exclude: Any, unknown: Any, **options: Any
+    ) -> Restriction | None:
         """What (b, n) draws are made from; None where that is the entire law."""
-        if replace is True and method != laws.TOP_K and not any(value is not None for value in options.values()):
+        plain = replace is True and exclude is None and unknown is None and method != laws.TOP_K
+        if plain and options["top_p"] is None and options["k"] is None:
             return None
-        options["unknown"] = self._contents.treat_unknown(options["unknown"], options["exclude"])
-        return restrict_draws(self._contents.ids, len(self), shape, method, replace=replace, **options)
+        options["unknown"] = self._contents.treat_unknown(unknown, exclude)
+        return restrict_draws(self._contents.ids, len(self), shape, method, replace=replace, exclude=exclude, **options)
 
     def _exclude(self, b: int, exclude: Any, unknown: Any) -> Restriction | None:
         """What is left for b queries; None where that is everything."""
