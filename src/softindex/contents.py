@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softindex.calibration import PREFIX, Calibration
-from softindex.fields import INDEX, check_choices, is_small, whole_number
+from softindex.errors import InputError, show
+from softindex.fields import INDEX, check_choices, damaged, is_small, whole_number
 from softindex.id_checks import check_id_map
 from softindex.ids import IdMap, id_map_from_arrays
 from softindex.kernels import Engine, Guard, preferred_target
@@ -24,6 +25,8 @@ __all__ = ["Contents", "from_stored", "gather", "make_engine", "to_stored"]
 MOST_CUTS = 4096
 """Stretches of positions that are copied one by one."""
 
+SUBSET = "subset."
+"""Of the names of the arrays of subsets: one each, numbered."""
 LAZY = {"vectors", "code_values", "sketch_values"}
 """Large arrays that are checked where the engine first reads them."""
 STATED_SINCE = {"bias": 2, "codes": 2, "tree": 2, "sketch": 3}
@@ -51,11 +54,21 @@ class Contents:
     guards: Mapping[str, Guard] = field(default_factory=dict)
     """Of large arrays that are mapped and were not read yet: the engine checks what it reads."""
     snapshot: int | None = None
-    """Number of the state of a `LiveIndex` that this is.  Such contents are never saved as they are: their vectors lie
-    in several arrays, "segment.0" and so on, by the table "runs" (m, 3) of first position, segment and row; "removed"
-    (m,) are the positions of items that are gone; clusters from "first_known" (1,) on are scanned in every call."""
+    """Number of the state of a `LiveIndex` that this is, or is a part of."""
     settle: Callable[[], Contents] | None = None
-    """Makes contents that can be saved, where these cannot."""
+    """Makes contents that can be saved, where these cannot: the vectors of a snapshot or a subset lie in several
+    arrays, "segment.0" and so on, by the table "runs" (m, 3) of first position, segment and row; "removed" (m,) are the
+    positions of items that are gone; clusters from "first_known" (1,) on are scanned in every call."""
+
+    subsets: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
+    """Subsets that are saved with the index, by name: a bit per item, in the order of `positions`."""
+
+    def named(self, name: str) -> NDArray[np.bool_]:
+        """(n,) which items, in the order of `positions`, the subset of this name holds."""
+        if name not in self.subsets:
+            known = ", ".join(map(show, self.subsets)) or "none"
+            raise InputError(f"there is no subset {show(name)} in this index; it has {known}.")
+        return np.unpackbits(self.subsets[name], count=len(self)).astype(bool)
 
     def check(self) -> None:
         """CorruptIndexError where a mapped array differs from what was saved; for readers other than the engine."""
@@ -87,8 +100,9 @@ class Contents:
         return gather(runs, [self.arrays[f"segment.{number}"] for number in range(last + 1)], positions)
 
     def treat_unknown(self, unknown: Any, exclude: Any) -> Any:
-        """What to do with unknown ids in `exclude`, where the caller does not say: a snapshot may have lost them."""
-        forgiving = unknown is None and exclude is not None and self.snapshot is not None
+        """What to do with unknown ids in `exclude`, where the caller does not say: a part of something larger may have
+        lost them, or left them out."""
+        forgiving = unknown is None and exclude is not None and self.settle is not None
         return "ignore" if forgiving else unknown
 
     def vectors_of(self, ids: Any) -> Floats:
@@ -135,12 +149,16 @@ def make_engine(contents: Contents) -> Engine:
 
 def to_stored(contents: Contents) -> Stored:
     """What is written to disk."""
+    subsets = contents.subsets
     if contents.settle is not None:
         contents = contents.settle()
     parameters, arrays = dict(contents.parameters), {**contents.arrays, **contents.ids.arrays()}
     if contents.calibration is not None:
         parameters["calibration"] = contents.calibration.parameters()
         arrays |= contents.calibration.arrays()
+    if subsets:
+        parameters["subsets"] = list(subsets)
+        arrays |= {f"{SUBSET}{number}": bits for number, bits in enumerate(subsets.values())}
     return Stored(INDEX.kind, parameters, arrays, version=contents.version)
 
 
@@ -153,7 +171,12 @@ def from_stored(stored: Stored) -> Contents:
     check_choices(parameters, CHOICES)
     # All other arrays are read in full, here or by every call.
     check_guards(stored.guards, stored.guards.keys() - LAZY)
-    INDEX.check(stored, _sizes(parameters), _groups(parameters))
+    sizes, subsets = _sizes(parameters), {}
+    if "subsets" in parameters:
+        subsets = _read_subsets(parameters.pop("subsets"), stored.arrays, sizes["n"])
+        own = {name: array for name, array in stored.arrays.items() if not name.startswith(SUBSET)}
+        stored = replace(stored, arrays=own)
+    INDEX.check(stored, sizes, _groups(parameters))
     ids = id_map_from_arrays(parameters["ids"], stored.arrays)
     arrays = {name: array for name, array in stored.arrays.items() if not name.startswith(("id_", PREFIX))}
     measured = {name.removeprefix(PREFIX): array for name, array in stored.arrays.items() if name.startswith(PREFIX)}
@@ -161,7 +184,23 @@ def from_stored(stored: Stored) -> Contents:
     calibration = None if about is None else Calibration.from_stored(about, measured)
     _check_statements(stored, arrays, ids)
     guards = {name: guard for name, guard in stored.guards.items() if name in LAZY}
-    return Contents(arrays, ids, parameters, calibration, stored.version, guards)
+    return Contents(arrays, ids, parameters, calibration, stored.version, guards, subsets=subsets)
+
+
+def _read_subsets(names: Any, arrays: Mapping[str, NDArray[Any]], n: int) -> dict[str, NDArray[np.uint8]]:
+    """The bits of each subset by its name; CorruptIndexError where they are not."""
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        raise damaged("its subsets have no names")
+    stored = {name for name in arrays if name.startswith(SUBSET)}
+    if len(set(names)) != len(names) or stored != {f"{SUBSET}{number}" for number in range(len(names))}:
+        raise damaged("its subsets are not those it names")
+    found = {name: arrays[f"{SUBSET}{number}"] for number, name in enumerate(names)}
+    for name, bits in found.items():
+        if bits.dtype != np.uint8 or bits.shape != (-(-n // 8),) or not bits.any():
+            raise damaged(f"its subset {show(name)} does not fit its items")
+        if n % 8 and bits[-1] & (0xFF >> n % 8):
+            raise damaged(f"its subset {show(name)} holds more items than there are")
+    return found
 
 
 def _check_statements(stored: Stored, arrays: Mapping[str, NDArray[Any]], ids: IdMap) -> None:

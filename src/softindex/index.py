@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace as replace_fields
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,97 +19,34 @@ from softindex.arguments import (
     check_temperature,
     check_threads,
 )
-from softindex.calibration import Calibration
-from softindex.contents import Contents, make_engine
+from softindex.contents import Contents
 from softindex.contents import from_stored as read_contents
 from softindex.contents import to_stored as write_contents
 from softindex.errors import InputError
 from softindex.fields import damaged
+from softindex.held import Held
 from softindex.inspected import Inspected
 from softindex.kernels import Engine, Law, Request
 from softindex.laws import Method
 from softindex.progress import reporting
 from softindex.recall import plan_search, states_recall
-from softindex.records import Doubles, Draws, Estimate, Floats, Ids, Integers, Items, Json, Stored, TopK
+from softindex.records import Doubles, Draws, Estimate, Floats, Integers, Stored, TopK
 from softindex.restrictions import Missing, Restriction, Unknown, exclude_items, find_some, restrict_draws
 from softindex.store import save as save_stored
 
 __all__ = ["Index", "from_stored", "to_stored"]
 
 
-class Index(Inspected):
+class Index(Held, Inspected):
     """Items partitioned into clusters, ready to be drawn from.  Made by `build` or `load`; never changes."""
 
-    __slots__ = ("_biased", "_contents", "_dim", "_engine", "_laws", "_stated")
+    __slots__ = ("_biased", "_laws", "_stated")
 
     def __init__(self, contents: Contents, engine: Engine | None = None) -> None:
-        self._contents = contents
-        self._dim: int = contents.parameters["dim"]
+        super().__init__(contents, engine)
         self._biased: bool = contents.parameters["bias"]
-        self._engine = make_engine(contents) if engine is None else engine
         self._stated = states_recall(contents.parameters)
         self._laws: dict[tuple[str, int | None], tuple[Law, int, float]] = {}
-
-    def __len__(self) -> int:
-        return len(self._contents)
-
-    def __repr__(self) -> str:
-        kinds = {"none": "no dispersion", "full": "full dispersion"}
-        kept = kinds.get(self.parameters["dispersion"], f"dispersion of rank {self.parameters['rank']}")
-        return f"<softindex.Index: {len(self)} items, {self.dim} dimensions, {self.clusters} clusters, {kept}>"
-
-    @property
-    def dim(self) -> int:
-        """Dimensions of a query."""
-        return self._dim
-
-    @property
-    def clusters(self) -> int:
-        """Number of clusters, empty ones included."""
-        return len(self._contents.arrays["means"])
-
-    @property
-    def sizes(self) -> Integers:
-        """(k,) number of items in each cluster."""
-        return self._contents.sizes()
-
-    @property
-    def ids(self) -> Ids:
-        """(n,) every id, cluster after cluster: the first `sizes[0]` are those of cluster 0."""
-        return self._contents.ids.at(self._contents.positions())
-
-    @property
-    def items(self) -> Items:
-        """The stored vectors, biases, cluster offsets and means, in the order of `ids`.  Do not write to them."""
-        return self._contents.items()
-
-    @property
-    def snapshot(self) -> int | None:
-        """Number of the state of a `LiveIndex` that this is; None for an index of its own."""
-        return self._contents.snapshot
-
-    def vectors(self, ids: Any) -> Floats:
-        """(m, d) the vectors of these ids, (m,); (d,) for a single id.  A copy, such as queries by item need."""
-        return self._contents.vectors_of(ids)
-
-    @property
-    def parameters(self) -> Json:
-        """How the index was built, and what it holds."""
-        return self._contents.parameters
-
-    @property
-    def calibration(self) -> Calibration | None:
-        """What `calibrate` measured; None for an index that is not calibrated."""
-        return self._contents.calibration
-
-    def with_calibration(self, calibration: Calibration | None) -> Self:
-        """The same index with another calibration, or none; items and clusters are shared, not copied."""
-        return type(self)(replace_fields(self._contents, calibration=calibration), self._engine)
-
-    def __reduce__(self) -> str:
-        raise TypeError(
-            "an Index cannot be pickled; save it with index.save(path) and open it with softindex.load(path)."
-        )
 
     def sample(
         self,
@@ -340,13 +277,26 @@ class Index(Inspected):
         request = Request(batch, law, t, clusters, error, None, 0, workers)
         return calls.measure_masses(self._engine, request, len(batch), self.clusters)
 
-    def save(self, path: str | os.PathLike[str], *, progress: bool = False) -> None:
-        """Write the index to a directory, atomically: killed at any moment, the old or the new one is there."""
+    def save(
+        self, path: str | os.PathLike[str], *, subsets: Mapping[str, Any] | None = None, progress: bool = False
+    ) -> None:
+        """Write the index to a directory, atomically: killed at any moment, the old or the new one is there.
+
+        A snapshot or a subset is written as an index of its own, with its clusters measured again, and without its
+        calibration.
+
+        Args:
+            path: The directory.
+            subsets: Subsets to keep with the index by name, beside those it has: what `subset` returned or takes.  A
+                bit per item is stored; `softindex.load(path).subset(name)` makes the subset again.
+            progress: Show a progress bar on a terminal.
+        """
+        contents = self._contents if subsets is None else self._with_subsets(subsets)
         with reporting(progress) as report:
             # What is damaged must not be given new checksums.
-            self._contents.check()
+            contents.check()
             save_report = None if report is None else partial(report, "saving")
-            save_stored(path, to_stored(self), progress=save_report)
+            save_stored(path, write_contents(contents), progress=save_report)
 
     def _queries(self, queries: Any) -> tuple[Floats, bool]:
         batch, single = check_queries(queries, self._dim)

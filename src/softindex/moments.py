@@ -17,7 +17,7 @@ from softindex.outward import round_down, round_up
 from softindex.records import Branches, Dispersion, Doubles, Floats, Integers, Moments, Report, Tree
 from softindex.workers import workers
 
-__all__ = ["choose_dispersion", "measure", "measure_tree"]
+__all__ = ["add_up_clusters", "choose_dispersion", "measure", "measure_tree"]
 
 AUTO_RANK = 8
 WORKING_BYTES = 80 << 20
@@ -92,6 +92,19 @@ def measure_tree(
     spans = _Spans(branches.begins, branches.ends)
     moments = _measure_spans(vectors, spans, log_bias, dispersion, threads, "measuring the tree", report)
     return Tree(branches.children, moments.means, moments.log_sizes, replace(moments.dispersion, excess=None))
+
+
+def add_up_clusters(vectors: Floats, offsets: Integers, log_bias: Floats | None, bias_max: Floats | None) -> Doubles:
+    """(k, w) the sum over each cluster of its items, each times exp(log_bias - bias_max), in float64."""
+    sums = np.zeros((len(offsets) - 1, vectors.shape[1]))
+    for cluster in range(len(sums)):
+        rows = slice(int(offsets[cluster]), int(offsets[cluster + 1]))
+        items = vectors[rows].astype(np.float64)
+        if log_bias is None or bias_max is None:
+            sums[cluster] = items.sum(axis=0)
+        else:
+            sums[cluster] = np.exp(log_bias[rows].astype(np.float64) - bias_max[cluster]) @ items
+    return sums
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,20 +30,30 @@ MARGIN = 2.0
 
 
 def measure_curve(
-    arrays: Mapping[str, NDArray[Any]], dispersion: str, *, biased: bool, seed: int, threads: int
+    arrays: Mapping[str, NDArray[Any]],
+    dispersion: str,
+    *,
+    biased: bool,
+    seed: int,
+    threads: int,
+    items: tuple[Integers, Callable[[Integers], Floats]] | None = None,
 ) -> Doubles:
     """Return a curve (9, 2): the share of the ten best that is predicted to be missed, and what was missed indeed.
 
     Queries are items, drawn by the seed, each without itself.  arrays: those of the index, but for the curve; biased:
-    whether the last coordinate of an item is its bias.
+    whether the last coordinate of an item is its bias; items: their positions, and what reads the vectors there, where
+    they do not lie in one array.
     """
-    vectors: Floats = arrays["vectors"]
-    n = len(vectors)
+    n, width = len(arrays["vectors"] if items is None else items[0]), arrays["means"].shape[1]
     if n < 2:
         return UNMEASURED
-    count = min(QUERIES, n, rows_per_block(QUERY_VALUES, vectors.shape[1], least=16))
+    count = min(QUERIES, n, rows_per_block(QUERY_VALUES, width, least=16))
     chosen = np.random.default_rng(seed).choice(n, count, replace=False)
-    queries = vectors[chosen]
+    if items is None:
+        queries: Floats = arrays["vectors"][chosen]
+    else:
+        chosen = items[0][chosen]
+        queries = items[1](chosen)
     if biased:
         queries[:, -1] = 1.0
     engine = Engine({**arrays, "sketch_recall": UNMEASURED}, preferred_target())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ __all__ = [
     "Unknown",
     "exclude_items",
     "exclusions",
+    "find_items",
     "find_some",
     "restrict",
     "restrict_draws",
@@ -116,6 +118,31 @@ def exclude_items(ids: IdMap, items: int, b: int, exclude: Any, unknown: Any) ->
     part = restrict(ids, items, b, method="", replace=True, exclude=exclude, unknown=unknown, top_p=None, k=None)
     part.check_possible(1)
     return None if part.empty else part
+
+
+def find_items(ids: IdMap, wanted: Any, places: Callable[[], Integers], unknown: Any) -> Integers:
+    """Return the positions, increasing, of ids or of what a mask over `places()` selects."""
+    ignore = check_choice(unknown, "unknown", ("error", "ignore")) == "ignore"
+    mask = as_mask(wanted)
+    if mask is None:
+        if not _is_sequence(wanted):
+            raise InputError("items are neither ids nor a mask; pass a list or an array.")
+        return _known(_find(ids, wanted if isinstance(wanted, np.ndarray) else list(wanted), "items", ignore))
+    everywhere = places()
+    if mask.shape != everywhere.shape:
+        raise InputError(
+            f"the mask has shape {mask.shape} but there are {len(everywhere)} items; pass one entry for each, in the "
+            "order of index.ids."
+        )
+    return everywhere[mask]
+
+
+def as_mask(value: Any) -> NDArray[np.bool_] | None:
+    """The value as an array of booleans, if it is one or a list of them; None if it is something else."""
+    if isinstance(value, list | tuple):
+        return np.array(value) if len(value) and all(isinstance(one, bool | np.bool_) for one in value) else None
+    array = value if isinstance(value, np.ndarray) or not hasattr(value, "__array__") else as_ids(value)
+    return array if isinstance(array, np.ndarray) and array.dtype == np.bool_ else None
 
 
 def find_some(ids: IdMap, wanted: Any, missing: Any) -> tuple[Integers, NDArray[np.bool_] | None]:

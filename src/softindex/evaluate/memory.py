@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from softindex.fields import INDEX
-from softindex.index import Index, to_stored
+from softindex.index import Index
 from softindex.laws import CERTIFIED, LAWS, TOP_K
 
 __all__ = ["draw_bytes"]
 
 SCANNED = ("vectors", "offsets", "log_bias")
-"""Read by every method that draws inside a cluster."""
+"""Read by every method that draws inside a cluster.  The vectors of a snapshot or a subset lie in segments."""
 
 
 def draw_bytes(index: Index, method: str) -> int:
     """Bytes of the arrays that a draw by this method may read."""
-    arrays, kind = to_stored(index).arrays, index.parameters["dispersion"]
+    arrays, kind = index._contents.arrays, index.parameters["dispersion"]
     law = LAWS.get(method, LAWS["sd-2ls"])
     total = sum(arrays[name].nbytes for name in SCANNED if name in arrays)
+    if "vectors" not in arrays:
+        total += int(arrays["offsets"][-1]) * arrays["means"].shape[1] * 4
     if law.kind == "tree":
         groups = ["tree", f"tree-{kind}"] if law.dispersion else ["tree"]
         return total + INDEX.memory(arrays, groups)

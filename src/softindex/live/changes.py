@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softindex.live.generation import Generation
-from softindex.live.remaining import Remaining
 from softindex.records import Floats, Integers
+from softindex.remaining import Remaining
 
 __all__ = ["Changes"]
 

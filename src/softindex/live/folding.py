@@ -13,10 +13,12 @@ from softindex.contents import Contents
 from softindex.ids import IdMap, id_map
 from softindex.live.assigning import assign_homeless
 from softindex.live.changes import Changes
-from softindex.live.generation import MOMENTS, Generation, add_up_clusters, write_generation
+from softindex.live.generation import Generation, write_generation
 from softindex.live.layout import Layout, lay_out
-from softindex.live.measuring import measure_clusters, merge_outliers
+from softindex.measuring import measure_clusters, merge_outliers
+from softindex.moments import add_up_clusters
 from softindex.records import Doubles, Floats, Json
+from softindex.remaining import MOMENTS
 
 __all__ = ["MOST_ROWS", "Frozen", "PublishedFold", "fold", "freeze", "from_index", "is_due"]
 

@@ -16,26 +16,12 @@ from softindex.errors import CorruptIndexError
 from softindex.fields import INDEX, Field, Table, whole_number
 from softindex.ids import IdMap, id_map_from_arrays
 from softindex.kernels import Guard
-from softindex.records import Doubles, Floats, Integers, Json, Stored
+from softindex.records import Floats, Integers, Json, Stored
+from softindex.remaining import MOMENTS
 from softindex.store import check_guards, load, save
 
-__all__ = ["MOMENTS", "SEGMENT", "Generation", "add_up_clusters", "read_generation", "write_generation"]
+__all__ = ["SEGMENT", "Generation", "read_generation", "write_generation"]
 
-MOMENTS = (
-    "means",
-    "log_sizes",
-    "radii",
-    "norm_min",
-    "norm_max",
-    "min_cosine",
-    "reach",
-    "bias_max",
-    "forms",
-    "scales",
-    "spread",
-    "excess",
-)
-"""Arrays with one entry per cluster."""
 _ITEMS = ("offsets", "log_bias", "outlier_positions", "outlier_vectors", "outlier_farthest")
 _ADDED = (
     Field("runs", "int64", "u 3"),
@@ -115,19 +101,6 @@ class Generation:
         """The ids at these positions, whose items were there."""
         gone = self.arrays["gone"]
         return self.ids.at(positions - np.searchsorted(gone, positions) if len(gone) else positions)
-
-
-def add_up_clusters(vectors: Floats, offsets: Integers, log_bias: Floats | None, bias_max: Floats | None) -> Doubles:
-    """(k, w) the sum over each cluster of its items, each times exp(log_bias - bias_max), in float64."""
-    sums = np.zeros((len(offsets) - 1, vectors.shape[1]))
-    for cluster in range(len(sums)):
-        rows = slice(int(offsets[cluster]), int(offsets[cluster + 1]))
-        items = vectors[rows].astype(np.float64)
-        if log_bias is None or bias_max is None:
-            sums[cluster] = items.sum(axis=0)
-        else:
-            sums[cluster] = np.exp(log_bias[rows].astype(np.float64) - bias_max[cluster]) @ items
-    return sums
 
 
 def write_generation(

@@ -10,14 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softindex.contents import Contents
-from softindex.fields import flatten
-from softindex.ids import IdMap, id_map
+from softindex.ids import IdMap
 from softindex.live.changes import Changes
 from softindex.live.names import SnapshotIds
-from softindex.moments import measure
-from softindex.outliers import list_outliers
 from softindex.outward import round_up
 from softindex.records import Json
+from softindex.settling import settled
 
 __all__ = ["snapshot_contents"]
 
@@ -103,26 +101,3 @@ def _outliers(changes: Changes) -> dict[str, NDArray[Any]]:
         "outlier_vectors": arrays["outlier_vectors"][there],
         "outlier_farthest": round_up(farthest),
     }
-
-
-def settled(contents: Contents) -> Contents:
-    """The same items as an index of their own, in one array: what `save` writes.
-
-    The rows that came are a cluster like any other there, so the default law differs a little.
-    """
-    places, sizes = contents.positions(), contents.sizes()
-    filled = np.flatnonzero(sizes)
-    offsets = np.concatenate([[0], np.cumsum(sizes[filled])])
-    vectors = contents.vectors_at(places)
-    log_bias = contents.arrays["log_bias"][places] if "log_bias" in contents.arrays else None
-    kind = contents.parameters["dispersion"]
-    dispersion = contents.parameters["rank"] if kind == "rank" else kind
-    moments = measure(vectors, offsets, log_bias=log_bias, dispersion=dispersion, threads=1)
-    arrays: dict[str, NDArray[Any]] = {"vectors": vectors, "offsets": offsets, **flatten(moments)}
-    arrays |= flatten(list_outliers(vectors, offsets, moments.means, threads=1), "outlier_")
-    if log_bias is not None:
-        arrays["log_bias"] = log_bias
-    order = np.arange(len(places))
-    ids = id_map(contents.ids.at(places), order, order.astype(np.int32 if len(order) < 2**31 else np.int64))
-    held = {**contents.parameters, "items": len(places), "clusters": len(filled), "ids": ids.kind}
-    return Contents(arrays, ids, held)

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from softindex.live.generation import MOMENTS, Generation
 from softindex.moments import measure
 from softindex.outward import round_up
-from softindex.records import Doubles, Floats, Integers
+from softindex.records import Doubles, Floats, Integers, Json
 
-__all__ = ["Remaining"]
+__all__ = ["MOMENTS", "Clusters", "Remaining"]
+
+MOMENTS = (
+    "means",
+    "log_sizes",
+    "radii",
+    "norm_min",
+    "norm_max",
+    "min_cosine",
+    "reach",
+    "bias_max",
+    "forms",
+    "scales",
+    "spread",
+    "excess",
+)
+"""Arrays with one entry per cluster."""
 
 LEAST_LEFT = 0.5
 """A cluster that kept less than this part of its weight is measured again: a difference would lose digits."""
@@ -20,17 +36,37 @@ BLOCK_ITEMS = 1 << 15
 """Items that leave at a time, in float64."""
 
 
+class Clusters(Protocol):
+    """Clusters that lose items."""
+
+    @property
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """MOMENTS of k clusters; "offsets" (k + 1,); "gone" (g,) positions of items that were removed before they were
+        measured; "sums" (k, w) the items of each cluster, each times exp(log_bias - bias_max), added up in float64; and
+        "log_bias" (n,) where items have one."""
+
+    @property
+    def parameters(self) -> Json:
+        """Those of the index, "dispersion" and "rank" among them."""
+
+    def cluster_of(self, positions: Integers) -> Integers:
+        """The cluster at each position."""
+
+    def vectors_at(self, positions: Integers) -> Floats:
+        """(m, w) the vectors at these positions."""
+
+
 class Remaining:
-    """Moments of the clusters of a generation without the items removed since; what is left is a subset.
+    """Moments of clusters without the items removed since they were measured; what is left is a subset.
 
     Norms stay bounds.  Radii and cones grow by what the mean moves.  A covariance of what is left is at most the old
     one times the old weight over the new one, which bounds the excess.
     """
 
-    def __init__(self, generation: Generation) -> None:
-        self._generation = generation
-        k, w = generation.arrays["means"].shape
-        self._kind, self._rank = generation.parameters["dispersion"], generation.parameters["rank"]
+    def __init__(self, clusters: Clusters) -> None:
+        self._clusters = clusters
+        k, w = clusters.arrays["means"].shape
+        self._kind, self._rank = clusters.parameters["dispersion"], clusters.parameters["rank"]
         self.lost = np.zeros(k, np.int64)
         self._weights = np.zeros(k)
         self._sums = np.zeros((k, w))
@@ -38,18 +74,18 @@ class Remaining:
         self._traces = np.zeros(k)
         self._stale = np.zeros(k, bool)
         self.arrays: dict[str, NDArray[Any]] = {
-            name: generation.arrays[name] for name in MOMENTS if name in generation.arrays
+            name: clusters.arrays[name] for name in MOMENTS if name in clusters.arrays
         }
         self.moved = 0.0
 
     def remove(self, positions: Integers) -> None:
         """Count the items at these positions, increasing, as gone."""
-        clusters = self._generation.cluster_of(positions)
+        clusters = self._clusters.cluster_of(positions)
         cuts = np.flatnonzero(np.diff(clusters)) + 1
         # As many clusters at a time as hold few items in float64.
         for start in range(0, len(positions), BLOCK_ITEMS):
             block = slice(start, start + BLOCK_ITEMS)
-            items = self._generation.vectors_at(positions[block]).astype(np.float64)
+            items = self._clusters.vectors_at(positions[block]).astype(np.float64)
             weights = self._weights_of(positions[block], clusters[block])
             ends = np.unique(np.clip(cuts - start, 0, len(items)))
             for part in np.split(np.arange(len(items)), ends):
@@ -57,14 +93,14 @@ class Remaining:
                     self._remove_from(int(clusters[start + part[0]]), items[part], weights[part])
 
     def _weights_of(self, positions: Integers, clusters: Integers) -> Doubles:
-        arrays = self._generation.arrays
+        arrays = self._clusters.arrays
         if "log_bias" not in arrays:
             return np.ones(len(positions))
         relative: Doubles = arrays["log_bias"][positions].astype(np.float64) - arrays["bias_max"][clusters]
         return np.exp(relative)
 
     def _remove_from(self, cluster: int, items: Doubles, weights: Doubles) -> None:
-        arrays = self._generation.arrays
+        arrays = self._clusters.arrays
         self.lost[cluster] += len(items)
         self._weights[cluster] += weights.sum()
         self._sums[cluster] += weights @ items
@@ -77,15 +113,15 @@ class Remaining:
         self._squares[cluster] += weights @ along**2
 
     def sums(self) -> Doubles:
-        """(k, w) the sums of the generation without what left."""
-        return self._generation.arrays["sums"] - self._sums
+        """(k, w) the sums of the clusters without what left."""
+        return self._clusters.arrays["sums"] - self._sums
 
     def update(self, removed: NDArray[np.bool_]) -> None:
         """Bring `arrays` up to date.  removed (extent,): whether the item at a position is gone."""
         stale = np.flatnonzero(self._stale)
         if not len(stale):
             return
-        arrays = self._generation.arrays
+        arrays = self._clusters.arrays
         self.arrays = {name: array if name == "forms" else array.copy() for name, array in self.arrays.items()}
         before = np.exp(arrays["log_sizes"][stale] - (arrays["bias_max"][stale] if "bias_max" in arrays else 0.0))
         left = before - self._weights[stale]
@@ -103,14 +139,14 @@ class Remaining:
 
     def _measure(self, clusters: Integers, removed: NDArray[np.bool_]) -> None:
         """Measure clusters from the items that are left."""
-        generation = self._generation
+        source = self._clusters
         dispersion = self._rank if self._kind == "rank" else self._kind
-        offsets = generation.arrays["offsets"]
+        offsets = source.arrays["offsets"]
         for cluster in clusters.tolist():
             places = np.arange(offsets[cluster], offsets[cluster + 1])
             places = places[~removed[places]]
-            bias = generation.arrays["log_bias"][places] if "log_bias" in generation.arrays else None
-            items, span = generation.vectors_at(places), np.array([0, len(places)])
+            bias = source.arrays["log_bias"][places] if "log_bias" in source.arrays else None
+            items, span = source.vectors_at(places), np.array([0, len(places)])
             moments = measure(items, span, log_bias=bias, dispersion=dispersion, threads=1)
             self._store(cluster, moments)
 
@@ -123,13 +159,13 @@ class Remaining:
                 self._own(name)[cluster] = getattr(moments.dispersion, name)[0]
 
     def _own(self, name: str) -> NDArray[Any]:
-        """The array, copied first if it is still that of the generation or of an earlier snapshot."""
+        """The array, copied first if it is still that of the source or of an earlier state."""
         if name == "forms":
             self.arrays[name] = self.arrays[name].copy()
         return self.arrays[name]
 
     def _downdate(self, clusters: Integers, before: Doubles, left: Doubles, count: Integers) -> None:
-        old, new = self._generation.arrays, self.arrays
+        old, new = self._clusters.arrays, self.arrays
         means = (old["sums"][clusters] - self._sums[clusters]) / left[:, None]
         stored = means.astype(np.float32)
         centre = old["means"][clusters].astype(np.float64)
@@ -150,7 +186,7 @@ class Remaining:
 
     def _downdate_forms(self, clusters: Integers, growth: Doubles, left: Doubles, shift: Doubles) -> None:
         """The variance along every kept direction and in total, without what left; the directions stay."""
-        old, new = self._generation.arrays, self.arrays
+        old, new = self._clusters.arrays, self.arrays
         forms, d = old["forms"][clusters], shift.shape[1]
         lengths = old["scales"][clusters].astype(np.float64) ** 2 * np.einsum(
             "krd,krd->kr", forms, forms, dtype=np.float64

@@ -1,38 +1,51 @@
-"""The moments and outliers of the clusters that a compaction changed; all others keep theirs."""
+"""The moments and outliers of clusters that changed, by a compaction or in a subset; all others keep theirs."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from softindex.contents import Contents
 from softindex.fields import flatten
-from softindex.live.generation import add_up_clusters
-from softindex.live.layout import Layout
-from softindex.moments import measure
+from softindex.moments import add_up_clusters, measure
 from softindex.outliers import LISTED
 from softindex.outward import round_up
 from softindex.records import Floats, Integers, Json
 
-__all__ = ["measure_clusters", "merge_outliers"]
+__all__ = ["Placed", "measure_clusters", "merge_outliers"]
 
 BATCH_ITEMS = 1 << 16
 """Items gathered at a time."""
 
 
+class Placed(Protocol):
+    """Where items go, in terms of the positions of the contents that they are taken from."""
+
+    @property
+    def offsets(self) -> Integers:
+        """(k + 1,) of the new clusters."""
+
+    @property
+    def sources(self) -> Integers:
+        """(n,) the old position of the item at each new one, items that are gone included."""
+
+
 def measure_clusters(
     contents: Contents,
-    layout: Layout,
+    layout: Placed,
     clusters: Integers,
     removed: NDArray[np.bool_],
     moments: dict[str, NDArray[Any]],
     parameters: Json,
+    *,
+    threads: int = 1,
 ) -> Integers:
     """Measure these clusters into `moments`; returns the new positions of items that are far from their mean."""
     far: list[Integers] = []
-    threshold = float(contents.arrays["outlier_farthest"][0])
+    listed = contents.arrays.get("outlier_farthest")
+    threshold = np.inf if listed is None else float(listed[0])
     dispersion = parameters["rank"] if parameters["dispersion"] == "rank" else parameters["dispersion"]
     for batch in _batches(clusters, np.diff(layout.offsets)):
         places = [np.arange(layout.offsets[c], layout.offsets[c + 1]) for c in batch.tolist()]
@@ -42,8 +55,9 @@ def measure_clusters(
         sources = layout.sources[everywhere]
         items = contents.vectors_at(sources)
         bias = contents.arrays["log_bias"][sources] if parameters["log_bias"] else None
-        found = flatten(measure(items, offsets, log_bias=bias, dispersion=dispersion, threads=1))
-        found["sums"] = add_up_clusters(items, offsets, bias, found.get("bias_max"))
+        found = flatten(measure(items, offsets, log_bias=bias, dispersion=dispersion, threads=threads))
+        if "sums" in moments:
+            found["sums"] = add_up_clusters(items, offsets, bias, found.get("bias_max"))
         for name, array in moments.items():
             array[batch] = found[name]
         away = np.empty(len(items))
@@ -68,7 +82,7 @@ def _distances(items: Floats, mean: Floats) -> Floats:
 
 
 def merge_outliers(
-    contents: Contents, layout: Layout, found: Integers, fresh: NDArray[np.bool_], means: Floats
+    contents: Contents, layout: Placed, found: Integers, fresh: NDArray[np.bool_], means: Floats
 ) -> dict[str, NDArray[Any]]:
     """The outliers of clusters that stayed, and those found in the others: the farthest of them all."""
     arrays = contents.arrays
