@@ -8,7 +8,7 @@ STUB := src/softindex/kernels/_native.pyi
 # Generates the types of the compiled module into the file $(1).
 write_stub = $(BIN)/python -m nanobind.stubgen -q -m softindex.kernels._native -o $(1) && $(BIN)/ruff format -q $(1)
 
-.PHONY: demo test crash mutate check stub docs install bench sanitize sanitize-threads soak clean
+.PHONY: demo test crash crash-serve mutate check stub docs install bench sanitize sanitize-threads soak clean
 
 demo: .venv/core
 	$(BIN)/softindex demo
@@ -25,6 +25,10 @@ mutate: .venv/all
 # Kills a process that changes a catalogue, a thousand times, and lets another one verify what it left.
 crash: .venv/all
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.live.crashing --rounds 1000
+
+# Kills a server under writes, a hundred times, and looks for every upsert that it acknowledged.
+crash-serve: .venv/all
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/service/test_service_live.py 100
 
 check: .venv/all
 	$(BIN)/ruff check .
@@ -98,11 +102,11 @@ clean:
 	touch $@
 
 .venv/all: .venv/core
-	$(PIP) install -c constraints.txt --no-build-isolation -e ".[data,train,mol,dev]"
+	$(PIP) install -c constraints.txt --no-build-isolation -e ".[data,train,mol,serve,dev]"
 	touch $@
 
 .venv/bench: .venv/all
-	$(PIP) install -c constraints.txt --no-build-isolation -e ".[data,train,mol,dev,bench]"
+	$(PIP) install -c constraints.txt --no-build-isolation -e ".[data,train,mol,serve,dev,bench]"
 	touch $@
 
 .venv/docs: .venv/all

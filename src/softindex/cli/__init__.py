@@ -7,7 +7,7 @@ import os
 import sys
 
 # Each of these adds its commands to the application, in this order.
-from softindex.cli import building, calibrating, drawing, evaluating, live  # noqa: F401
+from softindex.cli import building, calibrating, drawing, evaluating, live, serving  # noqa: F401
 from softindex.cli.options import app
 from softindex.cli.printing import print_error
 from softindex.errors import InputError, MissingDependencyError, SoftindexError, StorageError

@@ -1,0 +1,88 @@
+"""The command that serves an index over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from softindex.cli.options import app, given
+from softindex.cli.printing import print_line
+from softindex.errors import InputError, MissingDependencyError
+
+__all__: list[str] = []
+
+Path_ = Annotated[
+    Path | None, typer.Argument(metavar="[PATH]", help="A saved index, a catalogue, or a learned-similarity index.")
+]
+
+
+@app.command()
+def serve(
+    path: Path_ = None,
+    *,
+    demo: Annotated[bool, typer.Option("--demo", help="Serve a made-up catalogue of named things.")] = False,
+    host: Annotated[str, typer.Option(help="Address to listen on; any but loopback needs API keys.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes any free one.")] = 8080,
+    keys: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="File of API keys, one per line: 'read KEY' or 'write KEY'. Without it, the variable SOFTINDEX_KEYS, "
+            "such as read:KEY,write:KEY.",
+        ),
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Worker processes; they share the mapped files of the index.")] = 1,
+    threads: Annotated[int, typer.Option(help="Threads of one call.")] = 1,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Follow a catalogue that another process writes.")
+    ] = False,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ORIGIN", help="Origin whose pages may call the service; may be repeated."),
+    ] = None,
+    access_log: Annotated[
+        bool, typer.Option("--access-log/--no-access-log", help="Write one line of JSON per request to stderr.")
+    ] = True,
+    in_flight: Annotated[int | None, typer.Option(help="Requests at a time, per worker; more are refused.")] = None,
+    body_bytes: Annotated[int | None, typer.Option(help="Largest body.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Most queries in a request.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Longest time to receive, compute or send.")] = None,
+) -> None:
+    """Serve draws, probabilities and the best items over HTTP, and a page to try them on.
+
+    SIGTERM answers what has begun and ends. A newly saved index, or SIGHUP, replaces the one that is served.
+    """
+    if (path is None) != demo:
+        raise InputError("say what to serve: the path of an index or a catalogue, or --demo.")
+    service = _service()
+    limits = given(in_flight=in_flight, body_bytes=body_bytes, batch=batch, seconds=seconds)
+    settings = service.make_settings(
+        path=None if path is None else str(path),
+        host=host,
+        port=port,
+        keys_file=keys,
+        workers=workers,
+        threads=threads,
+        read_only=read_only,
+        cors=tuple(cors or ()),
+        access_log=access_log,
+        **limits,
+    )
+    code: int = service.serve(settings, _announce)
+    raise typer.Exit(code)
+
+
+def _service() -> Any:
+    try:
+        from softindex import service
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f'softindex serve needs {error.name}; run pip install ".[serve]" in a checkout of softindex.'
+        ) from error
+    return service
+
+
+def _announce(url: str) -> None:
+    print_line(f"serving on {url}")

@@ -1,0 +1,9 @@
+"""An HTTP service over the library: `softindex serve`.
+
+Bodies are parsed into calls of the library, and its records are the answers; nothing is computed here.
+"""
+
+from softindex.service.server import serve
+from softindex.service.settings import Limits, Settings, make_settings
+
+__all__ = ["Limits", "Settings", "make_settings", "serve"]

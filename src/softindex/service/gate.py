@@ -1,0 +1,79 @@
+"""How much a worker process takes on at a time: what is beyond that is refused at once instead of queued."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from softindex.service.problems import Problem
+from softindex.service.settings import Limits
+
+__all__ = ["Gate"]
+
+Result = TypeVar("Result")
+SHORT = 1 << 22
+"""Numbers that a call may read in the event loop: about a millisecond."""
+
+
+class Gate:
+    """Counts requests, and runs long calls in a few threads."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._pool = ThreadPoolExecutor(limits.pool_threads, thread_name_prefix="softindex")
+        self.suspended = 0
+        """Requests that wait for their body, for the pool or for a slow client: they keep nobody from the loop."""
+        self.pooled = 0
+
+    def check_ahead(self, unfinished: int) -> None:
+        """Refuse a request that came while as many as allowed wait for the event loop."""
+        if unfinished - self.suspended > self._limits.in_flight:
+            raise busy("in_flight")
+
+    async def run(self, call: Callable[[], Result], numbers: float) -> Result:
+        """The result of the call, in the event loop if it reads few numbers, otherwise in the pool.
+
+        Raises:
+            Problem: 429 where the pool has as many calls as allowed; 503 where the call takes too long.
+        """
+        if numbers <= SHORT:
+            return call()
+        if self.pooled >= self._limits.pooled:
+            raise busy("pooled")
+        self.pooled += 1
+        self.suspended += 1
+        future = asyncio.get_running_loop().run_in_executor(self._pool, call)
+        # A call that was given up still occupies its thread, and so its place.
+        future.add_done_callback(self._leave)
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), self._limits.seconds)
+        except TimeoutError:
+            future.add_done_callback(_forget)
+            raise Problem(
+                503,
+                "timeout",
+                f"the answer took longer than {self._limits.seconds:g} s; ask for less, or raise --seconds.",
+                {"retry-after": "1"},
+            ) from None
+        finally:
+            self.suspended -= 1
+
+    def close(self) -> None:
+        """Wait for running calls."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _leave(self, _: object) -> None:
+        self.pooled -= 1
+
+
+def busy(which: str) -> Problem:
+    """The answer to a request that would have to wait for too many others."""
+    return Problem(429, "busy", f"the server is at its limit ({which}); try again in a moment.", {"retry-after": "1"})
+
+
+def _forget(future: asyncio.Future[Result]) -> None:
+    # Nobody waits for it any more; asking keeps asyncio from reporting an error that nobody took.
+    if not future.cancelled():
+        future.exception()

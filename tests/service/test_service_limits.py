@@ -1,0 +1,187 @@
+"""Whatever comes is bounded and answered: sizes, slow and silent clients, nonsense, and too many at once."""
+
+import json
+import socket
+import threading
+import time
+
+import pytest
+from servers import D, items, running, wait_until
+
+QUERY = items(1).tolist()
+
+
+@pytest.fixture(scope="module")
+def small(saved):
+    limits = {"body_bytes": 20_000, "header_bytes": 2_000, "batch": 4, "n": 50, "results": 100, "k": 20, "excluded": 10}
+    with running(saved, seconds=0.5, pool_threads=1, pooled=1, connections=20, **limits) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("path", "change"),
+    [
+        ("sample", {"queries": QUERY * 5}),
+        ("sample", {"n": 51}),
+        ("sample", {"queries": QUERY * 4, "n": 26}),
+        ("sample", {"exclude": [f"item {row}" for row in range(11)]}),
+        ("sample", {"exclude": [[f"item {row}" for row in range(11)]]}),
+        ("top-k", {"k": 21}),
+        ("log-prob", {"ids": [f"item {row}" for row in range(101)]}),
+        ("sample", {"method": "top-k", "k": 21}),
+    ],
+)
+def test_more_than_is_allowed_is_413_with_the_limit(small, path, change):
+    found = small.post(path, {"queries": QUERY, "temperature": 0.5} | change)
+    assert found.status_code == 413
+    assert "at most" in found.json()["detail"]
+
+
+def test_large_bodies_are_refused_whether_they_say_so_or_not(small):
+    headers = {"content-type": "application/json"}
+    assert small.client.post("/v1/sample", content=b" " * 20_001, headers=headers).status_code == 413
+    chunked = (b" " * 1000 for _ in range(100))
+    assert small.client.post("/v1/sample", content=chunked, headers=headers).status_code == 413
+
+
+def test_long_headers_are_431(small):
+    assert small.client.get("/livez", headers={"x-long": "a" * 3000}).status_code == 431
+    with socket.create_connection(("127.0.0.1", small.port)) as peer:
+        # A header that never ends.
+        peer.settimeout(10)
+        peer.sendall(b"GET / HTTP/1.1\r\nx: ")
+        try:
+            for _ in range(100):
+                peer.sendall(b"a" * 1000)
+        except OSError:
+            pass
+        else:
+            assert b" 431 " in peer.recv(4096)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"queries": [[NaN]], "temperature": 1}', b"[" * 10_000, b'{"a": 1}'],
+)
+def test_nonsense_is_answered_with_a_sentence(small, body):
+    found = small.client.post("/v1/sample", content=body, headers={"content-type": "application/json"})
+    assert found.status_code in (400, 422)
+    assert found.json()["detail"].endswith(".")
+
+
+@pytest.mark.parametrize(
+    "queries",
+    [
+        "%%%",
+        "AAA=",
+        {"float32": "AAAA", "shape": [2]},
+        {"float32": "", "shape": [-1, 0]},
+        [[1.0], [1.0, 2.0]],
+        [],
+        [[]],
+    ],
+)
+def test_bad_queries_are_422(small, queries):
+    found = small.post("sample", {"queries": queries, "temperature": 1.0})
+    assert found.status_code == 422, found.text
+
+
+def test_what_is_not_http_is_400(small):
+    with socket.create_connection(("127.0.0.1", small.port)) as peer:
+        peer.sendall(b"\x16\x03\x01 this is not http\r\n\r\n")
+        assert b" 400 " in peer.recv(4096)
+
+
+def test_a_slow_client_is_408_and_a_silent_one_is_let_go(small):
+    head = (
+        b"POST /v1/sample HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
+    )
+    peers = [socket.create_connection(("127.0.0.1", small.port)) for _ in range(2)]
+    peers[0].sendall(head)
+    for peer, status in zip(peers, (b" 408 ", b""), strict=True):
+        peer.settimeout(10)
+        with peer:
+            assert status in peer.recv(4096)
+    # Meanwhile the others are served.
+    assert small.client.get("/livez").status_code == 200
+
+
+def test_slow_clients_do_not_keep_others_out(saved):
+    head = (
+        b"POST /v1/sample HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
+    )
+    with running(saved, in_flight=2) as server:
+        peers = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(10)]
+        for peer in peers:
+            peer.sendall(head)
+        wait_until(lambda: server.state.gate.suspended == 10)
+        assert server.post("sample", {"queries": QUERY, "temperature": 1.0}).status_code == 200
+        for peer in peers:
+            peer.close()
+        wait_until(lambda: server.state.gate.suspended == 0)
+
+
+def test_there_are_not_more_connections_than_allowed(small):
+    wait_until(lambda: small.client.get("/livez").status_code == 200)
+    peers = [socket.create_connection(("127.0.0.1", small.port)) for _ in range(25)]
+    answers = []
+    for peer in peers:
+        peer.settimeout(10)
+        with peer:
+            answers.append(peer.recv(4096))
+    assert sum(b" 429 " in answer for answer in answers) >= 5
+    assert small.client.get("/livez").status_code == 200
+
+
+def test_a_call_that_takes_too_long_is_503_and_its_place_stays_taken(small, monkeypatch):
+    release = threading.Event()
+    monkeypatch.setattr(small.state.served, "starting_with", lambda *_: release.wait(20) and [])
+    assert small.client.get("/v1/ids").status_code == 503
+    # The only place of the pool is taken: refused at once, and short calls go on.
+    begun = small.client.get("/v1/ids")
+    assert begun.status_code == 429
+    assert int(begun.headers["retry-after"]) >= 1
+    assert small.post("sample", {"queries": QUERY, "temperature": 1.0}).status_code == 200
+    release.set()
+    wait_until(lambda: small.state.gate.pooled == 0)
+    assert small.client.get("/v1/ids").status_code == 200
+
+
+def test_too_many_at_once_are_429_and_the_rest_is_served(saved):
+    """A burst on many connections: each is answered 200 or 429, and then everything is as before."""
+    body = json.dumps({"queries": items(1)[0].tolist(), "temperature": 1.0, "n": 2}).encode()
+    request = (
+        b"POST /v1/sample HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        b"content-length: %d\r\n\r\n%s" % (len(body), body)
+    )
+    with running(saved, in_flight=2) as server:
+        peers = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(60)]
+        server.state.served.function = slowly(server.state.served.function)
+        for peer in peers:
+            peer.sendall(request)
+        statuses = []
+        for peer in peers:
+            peer.settimeout(20)
+            with peer:
+                statuses.append(int(peer.recv(65536).split()[1]))
+        assert set(statuses) == {200, 429}
+        del server.state.served.function
+        assert server.post("sample", {"queries": QUERY, "temperature": 1.0}).status_code == 200
+        assert 'softindex_rejected_total{reason="busy"}' in server.client.get("/metrics").text
+
+
+def slowly(function):
+    """So slow that a burst arrives while the first call runs."""
+
+    def found(name):
+        time.sleep(0.01)
+        return function(name)
+
+    return found
+
+
+def test_queries_of_another_size_get_the_sentence_of_the_library(server):
+    found = server.post("sample", {"queries": [[0.0] * (D + 1)], "temperature": 1.0}).json()
+    assert (
+        found["detail"] == f"queries have {D + 1} dimensions but this index has {D}; encode them with the same model."
+    )
