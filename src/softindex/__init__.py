@@ -7,6 +7,7 @@ from typing import Any as _Any
 
 from softindex.adaptive import AdaptiveSoftmax
 from softindex.builder import build
+from softindex.client import Client
 from softindex.errors import (
     CorruptIndexError,
     FormatVersionError,
@@ -15,6 +16,7 @@ from softindex.errors import (
     MissingDependencyError,
     NotAnIndexError,
     SaveError,
+    ServiceError,
     SoftindexError,
     StorageError,
     UnknownIdError,
@@ -30,6 +32,7 @@ if _TYPE_CHECKING:
 
 __all__ = [
     "AdaptiveSoftmax",
+    "Client",
     "CorruptIndexError",
     "Draws",
     "Estimate",
@@ -41,6 +44,7 @@ __all__ = [
     "MissingDependencyError",
     "NotAnIndexError",
     "SaveError",
+    "ServiceError",
     "SoftindexError",
     "StorageError",
     "TopK",

@@ -12,6 +12,7 @@ __all__ = [
     "MissingDependencyError",
     "NotAnIndexError",
     "SaveError",
+    "ServiceError",
     "SoftindexError",
     "StorageError",
     "UnknownIdError",
@@ -63,6 +64,14 @@ class CorruptIndexError(StorageError):
 
 class SaveError(StorageError):
     """The index could not be written; what was at the path before is untouched."""
+
+
+class ServiceError(SoftindexError):
+    """A server did not answer, or refused; `status` is the HTTP status it answered with, if any."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def show(value: Any) -> str:

@@ -71,6 +71,7 @@ class QueryBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     items: list[Id] | UnsetType = UNSET
     """Take the vectors of these items as the queries."""
     exclude: Excluded | UnsetType = UNSET
+    allow: Excluded | UnsetType = UNSET
     unknown: str | UnsetType = UNSET
     users: Any | UnsetType = UNSET
 

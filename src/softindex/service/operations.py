@@ -156,8 +156,9 @@ def _check_limits(body: QueryBody, count: int, limits: Limits) -> None:
         checked |= {"results": body.k * count}
     if isinstance(body, LogProbBody) and isinstance(body.ids, list):
         checked |= {"results": _count(body.ids) * (1 if body.ids and isinstance(body.ids[0], list) else count)}
-    if body.exclude is not UNSET and isinstance(body.exclude, list):
-        checked |= {"excluded": _count(body.exclude)}
+    listed = [one for one in (body.exclude, body.allow) if isinstance(one, list)]
+    if listed:
+        checked |= {"excluded": sum(map(_count, listed))}
     for name, value in checked.items():
         most = getattr(limits, name)
         if value > most:

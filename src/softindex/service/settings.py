@@ -31,7 +31,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Draws, best items or probabilities of all queries of a request."""
     k: int = 10_000
     excluded: int = 100_000
-    """Ids in `exclude`, for all queries of a request."""
+    """Ids in `exclude` and `allow`, for all queries of a request."""
     in_flight: int = 16
     """Requests that wait for a worker process, or are computed by it, at a time."""
     pooled: int = 16
