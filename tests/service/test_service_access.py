@@ -100,7 +100,7 @@ def test_a_failure_of_the_server_gives_nothing_away(server, monkeypatch, capsys)
     def fail(*_, **__):
         raise RuntimeError("the secret of /etc/passwd")
 
-    monkeypatch.setattr(server.state.served, "function", lambda name: fail)
+    monkeypatch.setattr(server.state.served, "function", lambda name, index: fail)
     found = server.post("sample", BODY)
     assert found.status_code == 500
     assert "secret" not in found.text

@@ -173,9 +173,9 @@ def test_too_many_at_once_are_429_and_the_rest_is_served(saved):
 def slowly(function):
     """So slow that a burst arrives while the first call runs."""
 
-    def found(name):
+    def found(name, index):
         time.sleep(0.01)
-        return function(name)
+        return function(name, index)
 
     return found
 

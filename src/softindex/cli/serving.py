@@ -45,6 +45,10 @@ def serve(
     access_log: Annotated[
         bool, typer.Option("--access-log/--no-access-log", help="Write one line of JSON per request to stderr.")
     ] = True,
+    log_decisions: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Log every draw with its propensity in Parquet files there.")
+    ] = None,
+    log_queries: Annotated[str, typer.Option(help="What that log keeps of a query: full, or hash.")] = "full",
     in_flight: Annotated[int | None, typer.Option(help="Requests at a time, per worker; more are refused.")] = None,
     body_bytes: Annotated[int | None, typer.Option(help="Largest body.")] = None,
     batch: Annotated[int | None, typer.Option(help="Most queries in a request.")] = None,
@@ -68,6 +72,8 @@ def serve(
         read_only=read_only,
         cors=tuple(cors or ()),
         access_log=access_log,
+        log_decisions=log_decisions,
+        log_queries=log_queries,
         **limits,
     )
     code: int = service.serve(settings, _announce)

@@ -58,9 +58,10 @@ class Metrics:
             if value == value:
                 errors.observe(value)
 
-    def text(self, served: Served) -> bytes:
+    def text(self, served: Served, decisions_lost: int = 0) -> bytes:
         """The present values, of all worker processes."""
         self._look_at(served)
+        self._gauges["decisions_lost"].set(decisions_lost)
         if SHARED not in os.environ:
             return generate_latest(self._registry)
         together = CollectorRegistry()
@@ -91,6 +92,7 @@ GAUGES = {
     "compaction_failures": "Compactions that failed in a row.",
     "compaction_running": "Whether one runs.",
     "compaction_seconds": "How long the last one took.",
+    "decisions_lost": "Requests whose decisions could not be logged.",
 }
 
 

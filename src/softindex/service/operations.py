@@ -88,15 +88,17 @@ class Call:
     queries: list[NDArray[Any]]
     """Filled when it runs: the queries, for the log of decisions."""
     index: Any
+    version: str | None
+    """Of a saved index."""
 
 
 def prepare(operation: Operation, body: QueryBody, served: Served, limits: Limits, threads: int) -> Call:
     """Turn a body into a call of the index that is served now."""
-    index = served.index
+    index, version = served.versioned
     find, count, by_item = _find_queries(body, index, served.dim)
     _check_limits(body, count, limits)
     options = _options(body)
-    function = served.function(operation.name)
+    function = served.function(operation.name, index)
     check_options(type(index), operation.name, options)
     if operation.name == "sample" and "seed" not in options:
         # Below 2^53, so that every program can read the answer and send it again.
@@ -116,7 +118,7 @@ def prepare(operation: Operation, body: QueryBody, served: Served, limits: Limit
     method = method if method in served.methods else "default"
     # The first look at a vector checks the file that it is in.
     numbers = float("inf") if by_item and not served.checked else _numbers(index, operation.name, count, body, options)
-    return Call(run, numbers, method, body, taken, index)
+    return Call(run, numbers, method, body, taken, index, version)
 
 
 def _find_queries(body: QueryBody, index: Any, dim: int | None) -> tuple[Callable[[], NDArray[Any]], int, bool]:

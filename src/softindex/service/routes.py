@@ -71,6 +71,8 @@ class Routes:
             milliseconds = (time.perf_counter() - begun) * 1e3
             if operation.name == "sample":
                 self._state.metrics.drew(record)
+                if (log := self._state.decisions) is not None:
+                    log.add(call, record, request.scope["request_id"], call.version)
             answer = operation.encode(record, getattr(call.index, "snapshot", None))
             return _json(answer, {"server-timing": f"call;dur={milliseconds:.3f}"})
 
@@ -148,7 +150,8 @@ class Routes:
 
     async def metrics(self, request: Request) -> Response:
         """Counters for Prometheus."""
-        text = await run_in_threadpool(self._state.metrics.text, self._served)
+        lost = 0 if self._state.decisions is None else self._state.decisions.lost
+        text = await run_in_threadpool(self._state.metrics.text, self._served, lost)
         return Response(text, headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def openapi(self, request: Request) -> Response:

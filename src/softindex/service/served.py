@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import os
 import threading
@@ -39,6 +40,7 @@ class Served:
         """Whether a vector was looked up: the first look checks the file."""
         self._current: Index | MixtureIndex | None = None
         self._stamp: tuple[int, int, int] | None = None
+        self._version: str | None = None
         self._loading = threading.Lock()
         self._names: tuple[Any, list[str], list[Any]] | None = None
         if path is None:
@@ -47,7 +49,7 @@ class Served:
             self.live = open_catalogue(path, read_only=read_only)
             self._take_snapshot()
         else:
-            self._stamp, self._current = _stamp(path), _load(path)
+            self._stamp, self._current, self._version = _stamp(path), _load(path), _version(path)
 
     @property
     def index(self) -> Index | MixtureIndex:
@@ -56,6 +58,12 @@ class Served:
         if current is None:
             raise InputError("the catalogue holds no items; upsert some before you draw.")
         return current
+
+    @property
+    def versioned(self) -> tuple[Index | MixtureIndex, str | None]:
+        """The present index, and the hash of its manifest if it was saved: both of one moment."""
+        current, version = self.index, self._version
+        return (current, version) if current is self._current else self.versioned
 
     @property
     def kind(self) -> str:
@@ -105,12 +113,11 @@ class Served:
         """What a catalogue reports of itself."""
         return None if self.live is None else self.live.status()
 
-    def function(self, name: str) -> Any:
-        """The method of the present index with this name; InputError where it has none."""
-        current = self.index
-        found = getattr(current, name, None)
+    def function(self, name: str, index: Index | MixtureIndex) -> Any:
+        """The method of this index with this name; InputError where it has none."""
+        found = getattr(index, name, None)
         if found is None:
-            raise InputError(f"{with_article(type(current).__name__)} has no {name}; use sample or top_k.")
+            raise InputError(f"{with_article(type(index).__name__)} has no {name}; use sample or top_k.")
         return found
 
     # What takes long: not for the event loop
@@ -184,8 +191,8 @@ class Served:
         stamp = _stamp(self.path)
         if not force and stamp in (None, self._stamp):
             return False
-        loaded = _load(self.path)
-        self._stamp, self._current = stamp, loaded
+        loaded, version = _load(self.path), _version(self.path)
+        self._stamp, self._version, self._current = stamp, version, loaded
         return True
 
 
@@ -208,6 +215,15 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _version(path: str) -> str | None:
+    """Names a saved index: its manifest has the checksums of all its files."""
+    try:
+        with open(os.path.join(path, MANIFEST), "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()[:16]
+    except OSError:
+        return None
 
 
 def _load(path: str) -> Index | MixtureIndex:
