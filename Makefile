@@ -8,10 +8,12 @@ STUB := src/softindex/kernels/_native.pyi
 # Generates the types of the compiled module into the file $(1).
 write_stub = $(BIN)/python -m nanobind.stubgen -q -m softindex.kernels._native -o $(1) && $(BIN)/ruff format -q $(1)
 
-.PHONY: demo test crash crash-serve mutate check stub docs install bench sanitize sanitize-threads soak clean
+.PHONY: demo test test-browser crash crash-serve mutate check stub docs install bench sanitize sanitize-threads soak clean
 
 demo: .venv/core
 	$(BIN)/softindex demo
+	@echo "To try it on a page: $(BIN)/python -m pip install -c constraints.txt -e '.[serve]' --no-build-isolation, then"
+	@echo "$(BIN)/softindex serve --demo, and open http://127.0.0.1:8080."
 
 # There is a worker for each core: threads of their own would only wait for one another.
 test: .venv/all
@@ -29,6 +31,11 @@ crash: .venv/all
 # Kills a server under writes, a hundred times, and looks for every upsert that it acknowledged.
 crash-serve: .venv/all
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/service/test_service_live.py 100
+
+# The page in a real browser, from Debian's packages; `make test` runs the same tests where there is one.
+test-browser: .venv/all
+	command -v chromium > /dev/null || { apt-get update -q && apt-get install -y -q chromium; }
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/service/test_page.py
 
 check: .venv/all
 	$(BIN)/ruff check .

@@ -93,7 +93,7 @@ class Process:
             start_new_session=True,
         )
         line = self.process.stdout.readline()
-        found = re.search(r"http://\S+", line)
+        found = re.search(r"http://[^\s;]+", line)
         assert found, line + self.process.stderr.read()
         self.url = found.group()
         self.client = httpx.Client(base_url=self.url, timeout=20)

@@ -33,7 +33,8 @@ def test_the_description_is_valid_openapi(server):
 
 
 def test_every_route_is_described(server):
-    assert set(describe()["paths"]) | {"/openapi.json", "/"} >= server.state.known_paths
+    page = {"/", "/page/page.css", "/page/page.js"}
+    assert set(describe()["paths"]) | {"/openapi.json"} | page == server.state.known_paths
 
 
 def validator(schema):
@@ -96,6 +97,7 @@ BODIES = {
     ("/v1/sample", "post"): ({"queries", "temperature"}, "n method probes replace exclude unknown top_p k seed"),
     ("/v1/log-prob", "post"): ({"queries", "temperature", "ids"}, "method probes exclude unknown top_p k missing"),
     ("/v1/log-partition", "post"): ({"item", "temperature"}, "method probes exclude unknown seed width confidence"),
+    ("/v1/measure", "post"): ({"queries", "temperature"}, "method probes tolerance exclude"),
     ("/v1/top-k", "post"): ({"items", "k"}, "temperature probes recall exclude unknown"),
     ("/v1/items", "put"): ({"ids", "vectors"}, "bias log_bias"),
     ("/v1/items", "delete"): ({"ids"}, "unknown"),

@@ -91,4 +91,4 @@ def _service() -> Any:
 
 
 def _announce(url: str) -> None:
-    print_line(f"serving on {url}")
+    print_line(f"serving on {url}; open it in a browser to try it, and press Ctrl-C to stop")

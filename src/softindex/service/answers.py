@@ -18,6 +18,7 @@ __all__ = [
     "InfoAnswer",
     "ItemsAnswer",
     "LogProbAnswer",
+    "PerQuery",
     "TopKAnswer",
     "answer_draws",
     "answer_estimate",

@@ -15,6 +15,7 @@ from softindex.errors import InputError
 
 __all__ = [
     "Encoded",
+    "LawBody",
     "LogPartitionBody",
     "LogProbBody",
     "QueryBody",
@@ -76,14 +77,16 @@ class QueryBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     users: Any | UnsetType = UNSET
 
 
-class _LawBody(QueryBody, kw_only=True, forbid_unknown_fields=True):
+class LawBody(QueryBody, kw_only=True, forbid_unknown_fields=True):
+    """What every law has."""
+
     temperature: float
     method: str | UnsetType = UNSET
     probes: int | UnsetType = UNSET
     tolerance: float | UnsetType = UNSET
 
 
-class SampleBody(_LawBody, kw_only=True, forbid_unknown_fields=True):
+class SampleBody(LawBody, kw_only=True, forbid_unknown_fields=True):
     """Arguments of `sample`."""
 
     n: int = 1
@@ -94,7 +97,7 @@ class SampleBody(_LawBody, kw_only=True, forbid_unknown_fields=True):
     seed: Seed | UnsetType = UNSET
 
 
-class LogProbBody(_LawBody, kw_only=True, forbid_unknown_fields=True):
+class LogProbBody(LawBody, kw_only=True, forbid_unknown_fields=True):
     """Arguments of `log_prob`."""
 
     ids: Ids
@@ -103,7 +106,7 @@ class LogProbBody(_LawBody, kw_only=True, forbid_unknown_fields=True):
     missing: str | UnsetType = UNSET
 
 
-class LogPartitionBody(_LawBody, kw_only=True, forbid_unknown_fields=True):
+class LogPartitionBody(LawBody, kw_only=True, forbid_unknown_fields=True):
     """Arguments of `log_partition`."""
 
     width: float | UnsetType = UNSET

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ from softindex.service.bodies import (
     TopKBody,
     read_matrix,
 )
+from softindex.service.measuring import MeasureAnswer, MeasureBody, answer_measure, measure
 from softindex.service.problems import Problem
 from softindex.service.served import Served, check_options
 from softindex.service.settings import Limits
@@ -71,6 +73,13 @@ OPERATIONS = {
     "/v1/log-partition": Operation(
         "log_partition", LogPartitionBody, EstimateAnswer, answer_estimate, "Log of the sum over all items."
     ),
+    "/v1/measure": Operation(
+        "measure",
+        MeasureBody,
+        MeasureAnswer,
+        answer_measure,
+        "Stated error against the measured one; scores every item.",
+    ),
     "/v1/top-k": Operation("top_k", TopKBody, TopKAnswer, answer_top_k, "The items of highest score."),
 }
 
@@ -98,8 +107,12 @@ def prepare(operation: Operation, body: QueryBody, served: Served, limits: Limit
     find, count, by_item = _find_queries(body, index, served.dim)
     _check_limits(body, count, limits)
     options = _options(body)
-    function = served.function(operation.name, index)
-    check_options(type(index), operation.name, options)
+    if operation.name == "measure":
+        function: Any = partial(measure, index)
+        check_options(Index, "cluster_log_masses", options)
+    else:
+        function = served.function(operation.name, index)
+        check_options(type(index), operation.name, options)
     if operation.name == "sample" and "seed" not in options:
         # Below 2^53, so that every program can read the answer and send it again.
         options["seed"] = _fresh.randrange(SAFE)
@@ -179,7 +192,9 @@ def _numbers(index: Any, name: str, count: int, body: QueryBody, options: dict[s
         return float("inf")
     everything = len(index) * index.dim
     all_scanned = (
-        options.get("method") in SCANNING or name == "top_k" or options.keys() & {"top_p", "width", "confidence"}
+        options.get("method") in SCANNING
+        or name in ("top_k", "measure")
+        or options.keys() & {"top_p", "width", "confidence"}
     )
     per_query = everything if all_scanned else min(everything, max(everything / PROVEN_SHARE, 1 << 20))
     return float(count * (per_query + DRAW * getattr(body, "n", 1)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from importlib import resources
 from typing import Any, TypeVar
 
 import msgspec
@@ -32,6 +33,16 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 JSON, RAW = "application/json", "application/octet-stream"
 ALWAYS_POOLED = float("inf")
 MOST_NAMES = 50
+PAGE = {
+    "/": ("index.html", "text/html"),
+    "/page/page.css": ("page.css", "text/css"),
+    "/page/page.js": ("page.js", "text/javascript"),
+}
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+"""The page runs its own code and calls its own server, and nothing else."""
 
 
 class Routes:
@@ -55,6 +66,7 @@ class Routes:
             Route("/readyz", self.ready, methods=["GET"]),
             Route("/metrics", self.metrics, methods=["GET"]),
             Route("/openapi.json", self.openapi, methods=["GET"]),
+            *(Route(path, _page(*file), methods=["GET"]) for path, file in PAGE.items()),
         ]
         self._state.known_paths = {route.path for route in routes}
         return Router(routes, redirect_slashes=False)
@@ -208,6 +220,16 @@ class Routes:
             return [int(word) for word in words]
         except ValueError as error:
             raise InputError(f"got string ids, but this index has integer ids ({error}).") from error
+
+
+def _page(name: str, media: str) -> Endpoint:
+    content = resources.files("softindex.service").joinpath("page", name).read_bytes()
+    headers = {"content-security-policy": POLICY, "referrer-policy": "no-referrer"}
+
+    async def endpoint(request: Request) -> Response:
+        return Response(content, headers=headers, media_type=media)
+
+    return endpoint
 
 
 def _json(answer: Any, headers: dict[str, str] | None = None) -> Response:
