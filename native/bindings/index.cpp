@@ -38,26 +38,29 @@ auto pointer(const std::optional<Array>& array) -> decltype(array->data()) {
 
 // A restriction with the arrays it points into.
 struct BoundRestriction {
-  In<int64_t, 1> offsets, excluded;
+  In<int64_t, 1> offsets, positions;
+  std::optional<In<int64_t, 1>> allows;
   Restriction restriction;
   int64_t rows;
   int64_t largest = -1;  // position
 
-  BoundRestriction(In<int64_t, 1> offsets, In<int64_t, 1> excluded, bool replace, double top_p, int64_t k)
-      : offsets(offsets), excluded(excluded), rows((int64_t)offsets.shape(0) - 1) {
-    const int64_t count = excluded.shape(0);
-    restriction = {offsets.data(), excluded.data(), rows == 1, replace, top_p, k};
+  BoundRestriction(In<int64_t, 1> offsets, In<int64_t, 1> positions, bool replace, double top_p, int64_t k,
+                   std::optional<In<int64_t, 1>> allows)
+      : offsets(offsets), positions(positions), allows(allows), rows((int64_t)offsets.shape(0) - 1) {
+    const int64_t count = positions.shape(0);
+    restriction = {offsets.data(), positions.data(), pointer(allows), rows == 1, replace, top_p, k};
     expect(rows >= 1 && offsets.data()[0] == 0 && offsets.data()[rows] == count, "exclusions do not fit their offsets");
+    expect(!allows || fits(*allows, rows), "exclusions do not fit their offsets");
     expect(top_p > 0 && top_p <= 1 && k >= 0, "a restriction leaves nothing");
     for (int64_t row = 0; row < rows; ++row) check_row(offsets.data()[row], offsets.data()[row + 1]);
   }
 
  private:
   void check_row(int64_t begin, int64_t end) {
-    expect(begin <= end && end <= (int64_t)excluded.shape(0), "offsets of exclusions decrease");
+    expect(begin <= end && end <= (int64_t)positions.shape(0), "offsets of exclusions decrease");
     for (int64_t i = begin; i < end; ++i)
-      expect(excluded.data()[i] > (i == begin ? -1 : excluded.data()[i - 1]), "excluded positions do not increase");
-    if (end > begin) largest = std::max(largest, excluded.data()[end - 1]);
+      expect(positions.data()[i] > (i == begin ? -1 : positions.data()[i - 1]), "excluded positions do not increase");
+    if (end > begin) largest = std::max(largest, positions.data()[end - 1]);
   }
 };
 
@@ -186,7 +189,7 @@ class BoundEngine {
     expect(best.fit(request.b), unfit);
     const BestResults results = best.results();
     for (int64_t q = 0; q < request.b; ++q)
-      expect(results.k >= 1 && results.k <= engine_.view().n - request.excluded_of(q).count, "there are fewer items");
+      expect(results.k >= 1 && results.k <= left(request, q), "there are fewer items");
     call_native([&] { engine_.top_k(request, results); });
   }
 
@@ -216,6 +219,12 @@ class BoundEngine {
   }
 
  private:
+  // Items that a query may draw.
+  int64_t left(const Request& request, int64_t query) const {
+    if (request.lists(query)) return request.restriction->listed_of(query).count;
+    return engine_.view().n - request.excluded_of(query).count;
+  }
+
   const Request& check(const BoundRequest& bound) const {
     const View& view = engine_.view();
     expect((int64_t)bound.queries.shape(1) == view.d && bound.request.b >= 1, "queries do not fit the index");
@@ -224,6 +233,8 @@ class BoundEngine {
       const BoundRestriction& restriction = *bound.restriction;
       expect(restriction.rows == 1 || restriction.rows == bound.request.b, "exclusions do not fit the queries");
       expect(restriction.restriction.k <= view.n, "a restriction leaves nothing");
+      for (int64_t row = 0; row < restriction.rows; ++row)
+        expect(left(bound.request, row) > 0 || !bound.request.lists(row), "a restriction leaves nothing");
       if (restriction.largest >= 0) check_position(restriction.largest);
     }
     return bound.request;
@@ -257,8 +268,8 @@ void bind_records(nb::module_& m) {
       .def_ro("size", &Law::size)
       .def_ro("dispersion", &Law::dispersion);
   nb::class_<BoundRestriction>(m, "Restriction")
-      .def(nb::init<In<int64_t, 1>, In<int64_t, 1>, bool, double, int64_t>(), "offsets"_a, "excluded"_a,
-           "replace"_a = true, "top_p"_a = 1.0, "k"_a = 0);
+      .def(nb::init<In<int64_t, 1>, In<int64_t, 1>, bool, double, int64_t, std::optional<In<int64_t, 1>>>(),
+           "offsets"_a, "positions"_a, "replace"_a = true, "top_p"_a = 1.0, "k"_a = 0, "allows"_a.none() = nb::none());
   nb::class_<BoundRequest>(m, "Request")
       .def(nb::init<In<float, 2>, const Law&, double, int64_t, double, nb::object, uint64_t, int64_t>(), "queries"_a,
            "law"_a, "temperature"_a, "probes"_a = 0, "tolerance"_a = 0.0, "restriction"_a = nb::none(), "seed"_a = 0,

@@ -126,11 +126,12 @@ void Engine::for_each_query(const Request& request, const Batch& batch, const Pe
   if (exhaustive && groups_of(batch.count) < request.threads) return share_one_scan(request, batch, per_query);
   const int64_t threads = exhaustive ? request.threads : worthwhile_threads(batch.count, request.threads);
   for_each_group(request, batch, threads, [&](const Group& group) {
-    cluster_masses(group);
+    // What a query lists is scored item by item.
+    if (!group.all_list()) cluster_masses(group);
     for (Query& query : group) {
       query.error = exhaustive ? 0.0 : not_stated;
-      query.scored = exhaustive ? view_.n : 0;
-      if (request.probes != 0) probe(query);
+      query.scored = exhaustive && !query.lists() ? view_.n : 0;
+      if (request.probes != 0 && !query.lists()) probe_or_scan(query);
       per_query(query);
     }
   });
@@ -145,14 +146,14 @@ void Engine::share_one_scan(const Request& request, const Batch& batch, const Pe
   for (int64_t begin = 0; begin < batch.count; begin += group_size) {
     stage(request, batch, batch.first + begin, queries, *own);
     const Group group = {queries.data(), (int64_t)queries.size()};
-    find_pivots(group);
-    parallel(pieces, request.threads, [&](const auto& next) {
+    if (!group.all_list()) find_pivots(group);
+    parallel(group.all_list() ? 0 : pieces, request.threads, [&](const auto& next) {
       WorkspacePool::Lease lease(pool_, view_);
       for (int64_t piece = next(); piece >= 0; piece = next())
         scan_clusters(group, piece * view_.k / pieces, (piece + 1) * view_.k / pieces, *lease);
     });
     for (Query& query : group) {
-      query.scored = view_.n;
+      query.scored = query.lists() ? 0 : view_.n;
       per_query(query);
     }
   }
@@ -160,6 +161,7 @@ void Engine::share_one_scan(const Request& request, const Batch& batch, const Pe
 
 template <class PerQuery>
 void Engine::with_masses(const Request& request, const PerQuery& per_query) {
+  if (scans_everything(view_, request)) return with_masses(exhaustive(request), per_query);
   for_each_batch(request, name_queries(request.queries, request.b, view_.d),
                  [&](const Batch& batch) { for_each_query(request, batch, per_query); });
 }
@@ -272,9 +274,7 @@ void Engine::sample_with_proof(const Request& request, const DrawResults& result
 
 // Where bounds would cost more than they save, everything is scanned, and only rounding is left to allow for.
 void Engine::sample_all_scanned(const Request& request, const DrawResults& results) {
-  Request all = request;
-  all.law = {Kind::exhaustive, false, false};
-  sample(all, results);
+  sample(exhaustive(request), results);
   for (int64_t q = 0; q < request.b; ++q) {
     const double norm = std::sqrt(squared_norm(request.queries + q * view_.d, view_.d));
     const double rounding = dot_error(view_.d) * norm * view_.longest + underflow_error(view_.d);
@@ -360,11 +360,12 @@ void Engine::search_together(const Request& request, const Batch& batch, int64_t
       query.mean_dots = &workspace.search_dots[row];
       if (query.variances != nullptr) query.variances = &workspace.search_variances[row];
     }
+    const Group staged = {group.data(), (int64_t)group.size()};
     // Only predictions need the variances.
-    (request.law.dispersion ? cluster_masses : find_pivots)(Group{group.data(), (int64_t)group.size()});
+    if (!staged.all_list()) (request.law.dispersion ? cluster_masses : find_pivots)(staged);
     for (const Query& query : group) queries.push_back(query);
   }
-  softindex::top_k(queries.data(), count, results);
+  softindex::top_k(queries, results);
 }
 
 void Engine::masses(const Request& request, const MassResults& results) {

@@ -171,9 +171,9 @@ void scan_clusters(const Group& group, int64_t first, int64_t last, Workspace& s
     const int64_t begin = view.offsets[from];
     scan_stretch(group, begin, view.offsets[to], scratch);
     for (Query& query : group) {
-      float* stretch = &scratch.dots[query.place * scratch.stretch];
+      float* stretch = &scratch.dots[(&query - group.begin()) * scratch.stretch];
       // Other laws are told of the items that a query excludes later.
-      const bool hides = context.request.law.kind == Kind::exhaustive;
+      const bool hides = context.request.law.kind == Kind::exhaustive || query.without_excluded;
       const Positions excluded =
           hides ? excluded_within(query.request.excluded_of(query.number), begin, view.offsets[to]) : Positions{};
       hide(excluded, begin, stretch);

@@ -1,6 +1,8 @@
 // One query in context: everything that the steps of a draw know and share about it.
 #pragma once
 
+#include <algorithm>
+
 #include "base/streams.h"
 #include "index/request.h"
 #include "index/view.h"
@@ -30,14 +32,17 @@ struct Query : Context {
   double* variances;   // (k) of the logits in each cluster, by the dispersion; null if the law has none
   // The largest score of a mean. The digits in which clusters differ would be lost in a large common score.
   double pivot = 0;
-  double rounding_loss = 0;  // at least |q - rounded q|, where the query was rounded to integers
-  double error = 0;          // estimated total variation to the softmax; NaN where nothing was scanned to judge it
-  int64_t scored = 0;        // items
+  double rounding_loss = 0;       // at least |q - rounded q|, where the query was rounded to integers
+  double error = 0;               // estimated total variation to the softmax; NaN where nothing was scanned to judge it
+  int64_t scored = 0;             // items
+  bool without_excluded = false;  // the log masses are those of a scan that left the excluded items out
 
   double squared_norm() {
     if (squared_norm_ < 0) squared_norm_ = softindex::squared_norm(vector, view.d);
     return squared_norm_;
   }
+  // Whether it has a list of the items that it may draw.
+  bool lists() const { return request.lists(number); }
   double log_partition(const Total& total) const {
     return pivot / request.temperature + (total.peak + total.log_total);
   }
@@ -53,6 +58,9 @@ struct Group {
   Query& operator[](int64_t g) const { return queries[g]; }
   Query* begin() const { return queries; }
   Query* end() const { return queries + count; }
+  bool all_list() const {
+    return std::all_of(begin(), end(), [](const Query& query) { return query.lists(); });
+  }
   // All queries of a group have the same context.
   const Context& context() const { return queries[0]; }
 };

@@ -13,6 +13,8 @@ namespace {
 // fewer than this many for each of them, or is small.
 constexpr int64_t scan_per_item = 6;
 constexpr int64_t small_cluster = 64;
+// Numbers of an index whose law is conditioned in any case: that takes no longer than a call from Python.
+constexpr int64_t small_index = 1 << 18;
 // A larger share is never subtracted: what a dominating item leaves behind would lose its digits, and an estimated mass
 // that so few items explain may be far too small.
 constexpr double largest_share = 0.5;
@@ -37,9 +39,24 @@ int64_t cluster_from(const View& view, int64_t cluster, int64_t position) {
 
 }  // namespace
 
+bool scan_is_cheaper(const View& view, const Positions& excluded) {
+  if (view.extent * view.d <= small_index) return false;
+  const int64_t* const end = excluded.first + excluded.count;
+  int64_t cluster = 0, cost = 0;
+  for (const int64_t* next = excluded.first; next != end;) {
+    cluster = cluster_from(view, cluster, *next);
+    const int64_t* first = next;
+    next = std::lower_bound(next, std::min(end, next + view.size(cluster)), view.offsets[cluster + 1]);
+    const int64_t size = view.size(cluster), alone = (next - first) * scan_per_item;
+    cost += size > small_cluster ? std::min(size, alone) : size;
+    if (cost * 2 > view.extent) return true;
+  }
+  return false;
+}
+
 Remainder::Remainder(const Query& query)
     : query_(query), excluded_(query.request.excluded_of(query.number)),
-      without_excluded_(query.request.law.kind == Kind::exhaustive),
+      without_excluded_(query.request.law.kind == Kind::exhaustive || query.without_excluded),
       estimates_sums_(without_excluded_ || query.request.probes != 0), left_(query.view.n - excluded_.count),
       masses_(query.log_masses, query.log_masses + query.view.k), place_(query.view.k, -1) {
   if (!without_excluded_) exclude();

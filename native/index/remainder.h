@@ -5,6 +5,9 @@
 
 namespace softindex {
 
+// Whether taking these items away from the masses of an estimated law would cost about as much as scanning everything.
+bool scan_is_cheaper(const View& view, const Positions& excluded);
+
 // The mass of a cluster that loses items falls by their share of it. That share is known once the cluster is scanned.
 // Where a scan would read many items for a few that are gone, and the law's mass estimates the sum of the cluster, the
 // share is taken of that mass instead, as long as it is at most a half. A law that scanned everything left the excluded

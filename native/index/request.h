@@ -28,16 +28,25 @@ struct Positions {
 
 // Which part of the law is drawn from, and how.
 struct Restriction {
-  const int64_t* offsets = nullptr;   // (rows + 1): row r is excluded[offsets[r]] .. excluded[offsets[r + 1]]
-  const int64_t* excluded = nullptr;  // positions, increasing in each row
-  bool shared = true;                 // one row for all queries, or one for each
+  const int64_t* offsets = nullptr;    // (rows + 1): row r is positions[offsets[r]] .. positions[offsets[r + 1]]
+  const int64_t* positions = nullptr;  // increasing in each row
+  const int64_t* allows = nullptr;  // (rows): 1 where a row has the items that may be drawn, 0 where it has the others
+  bool shared = true;               // one row for all queries, or one for each
   bool replace = true;
   double top_p = 1.0;  // below 1: only the most probable items that reach this together
   int64_t k = 0;       // above 0: the softmax of the k best items instead of the law
 
-  Positions excluded_of(int64_t query) const {
-    const int64_t row = shared ? 0 : query;
-    return {excluded + offsets[row], offsets[row + 1] - offsets[row]};
+  // Whether the query has a list of the items that it may draw: all of them are scored, and no others.
+  bool lists(int64_t query) const { return allows != nullptr && allows[row_of(query)] != 0; }
+  Positions listed_of(int64_t query) const { return lists(query) ? positions_of(query) : Positions{}; }
+  // Empty where it has such a list.
+  Positions excluded_of(int64_t query) const { return lists(query) ? Positions{} : positions_of(query); }
+
+ private:
+  int64_t row_of(int64_t query) const { return shared ? 0 : query; }
+  Positions positions_of(int64_t query) const {
+    const int64_t row = row_of(query);
+    return {positions + offsets[row], offsets[row + 1] - offsets[row]};
   }
 };
 
@@ -57,6 +66,7 @@ struct Request {
   Positions excluded_of(int64_t query) const {
     return restriction == nullptr ? Positions{} : restriction->excluded_of(query);
   }
+  bool lists(int64_t query) const { return restriction != nullptr && restriction->lists(query); }
 };
 
 // log Z of each query: (b) each. Bounds are written where there are some, else NaN.

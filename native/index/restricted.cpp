@@ -5,8 +5,11 @@
 #include <cmath>
 
 #include "base/interrupt.h"
+#include "index/allowed.h"
 #include "index/draw.h"
 #include "index/listed.h"
+#include "index/masses.h"
+#include "index/probe.h"
 #include "index/remainder.h"
 
 namespace softindex {
@@ -73,10 +76,46 @@ RestrictedDraws sample_best(Query& query, const Positions& excluded, const Remai
   return drawn;
 }
 
+// Draws from the items that a query lists. All of them are scored, so only the k best leave something out.
+RestrictedDraws sample_allowed(const Query& query, int64_t n, const Slots& slots) {
+  const Restriction& restriction = *query.request.restriction;
+  const Allowed allowed = allowed_items(query);
+  RestrictedDraws drawn;
+  drawn.left = allowed.items.size();
+  drawn.scored = allowed.scored;
+  drawn.error = magnify(allowed.left_out, restriction.top_p);
+  drawn.log_partition = allowed.log_partition;
+  if (enough(restriction, n, drawn.left)) draw_listed(query, allowed.items, n, slots.positions, slots.log_prob);
+  return drawn;
+}
+
 }  // namespace
+
+bool scans_everything(const View& view, const Request& request) {
+  // The k best are searched with the probes of the request.
+  const bool shared = request.restriction != nullptr && request.restriction->shared && request.restriction->k == 0;
+  return shared && request.probes < 0 && scan_is_cheaper(view, request.excluded_of(0));
+}
+
+Request exhaustive(const Request& request) {
+  Request all = request;
+  all.law = {Kind::exhaustive, false, false};
+  all.probes = 0;
+  return all;
+}
+
+void probe_or_scan(Query& query) {
+  if (query.request.probes > 0 || !scan_is_cheaper(query.view, query.request.excluded_of(query.number)))
+    return probe(query);
+  query.without_excluded = true;
+  query.error = 0.0;
+  query.scored = query.view.n;
+  scan_clusters(Group{&query, 1}, 0, query.view.k, query.workspace);
+}
 
 RestrictedDraws sample_restricted(Query& query, int64_t n, int64_t* positions, double* log_prob) {
   const Restriction& restriction = *query.request.restriction;
+  if (restriction.lists(query.number)) return sample_allowed(query, n, {positions, log_prob});
   const Positions excluded = restriction.excluded_of(query.number);
   const Slots slots = {positions, log_prob};
   Remainder rest(query);
@@ -102,6 +141,7 @@ RestrictedDraws sample_restricted(Query& query, int64_t n, int64_t* positions, d
 
 void log_prob_restricted(Query& query, const int64_t* positions, int64_t m, double* log_prob) {
   const Restriction& restriction = *query.request.restriction;
+  if (restriction.lists(query.number)) return listed_log_prob(allowed_items(query).items, positions, m, log_prob);
   const Positions excluded = restriction.excluded_of(query.number);
   if (excluded.count == query.view.n) return;
   if (restriction.k > 0) {
@@ -118,6 +158,9 @@ void log_prob_restricted(Query& query, const int64_t* positions, int64_t m, doub
                    [&](int64_t cluster) { return rest.left(cluster) == 0 ? nullptr : rest.dots(cluster); });
 }
 
-double log_partition_restricted(const Query& query) { return query.log_partition(Remainder(query).total()); }
+double log_partition_restricted(const Query& query) {
+  if (query.request.lists(query.number)) return allowed_items(query).log_partition;
+  return query.log_partition(Remainder(query).total());
+}
 
 }  // namespace softindex

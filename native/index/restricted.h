@@ -5,6 +5,14 @@
 
 namespace softindex {
 
+// Whether all queries share exclusions that cost about as much to take away from an estimated law as a scan costs. The
+// law is then the softmax itself, and a scan can be shared by threads and by groups of queries.
+bool scans_everything(const View& view, const Request& request);
+// The request with every item scored.
+Request exhaustive(const Request& request);
+// Probes the clusters that matter; or scans all of them where exclusions of the query's own cost as much.
+void probe_or_scan(Query& query);
+
 // What came of one query.
 struct RestrictedDraws {
   int64_t left = 0;  // items that could be drawn; where these are too few for the call, nothing was

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "index/allowed.h"
 #include "index/best_search.h"
 #include "index/scan.h"
 
@@ -127,17 +128,25 @@ void top_k(Query* queries, int64_t count, const Wanted& wanted, Best* results) {
   }
 }
 
-void top_k(Query* queries, int64_t count, const BestResults& results) {
-  const Request& request = queries[0].request;
-  const int64_t k = results.k, first = queries[0].number;
-  std::vector<double>& scores = queries[0].workspace.best_scores;
+void top_k(const std::vector<Query>& queries, const BestResults& results) {
+  std::vector<Query> searching;
+  for (const Query& query : queries) {
+    if (query.lists())
+      best_allowed(query, results);
+    else
+      searching.push_back(query);
+  }
+  if (searching.empty()) return;
+  const Request& request = searching[0].request;
+  const int64_t k = results.k, count = (int64_t)searching.size();
+  std::vector<double>& scores = searching[0].workspace.best_scores;
   scores.resize(count * k);
   std::vector<Best> found;
-  for (int64_t i = 0; i < count; ++i) found.push_back({results.positions + (first + i) * k, &scores[i * k]});
-  top_k(queries, count, {k, request.probes, request.tolerance}, found.data());
+  for (int64_t i = 0; i < count; ++i) found.push_back({results.positions + searching[i].number * k, &scores[i * k]});
+  top_k(searching.data(), count, {k, request.probes, request.tolerance}, found.data());
   for (int64_t i = 0; i < count; ++i) {
     const Best& best = found[i];
-    const int64_t q = first + i;
+    const int64_t q = searching[i].number;
     for (int64_t j = 0; j < k; ++j) {
       results.scores[q * k + j] = (float)best.scores[j];
       results.proven[q * k + j] = best.scores[j] >= best.beyond;

@@ -23,7 +23,7 @@ struct Best {
 // Finds the best items of each query (count), without those that the request excludes: results (count). Queries share
 // each read of a cluster. Reads mean_dots, and variances where they are given.
 void top_k(Query* queries, int64_t count, const Wanted& wanted, Best* results);
-// The same for queries of one request, with consecutive numbers: fills their rows of the results.
-void top_k(Query* queries, int64_t count, const BestResults& results);
+// The same for queries of one request: fills their rows of the results.
+void top_k(const std::vector<Query>& queries, const BestResults& results);
 
 }  // namespace softindex

@@ -84,6 +84,18 @@ class Contents:
         removed = self.arrays.get("removed")
         return everywhere if removed is None else np.delete(everywhere, removed)
 
+    def select(self, mask: NDArray[np.bool_]) -> Integers:
+        """Positions of the items for which a mask (n,), in the order of `positions`, is true."""
+        return np.flatnonzero(mask) if self.arrays.get("removed") is None else self.positions()[mask]
+
+    def others(self, positions: Integers) -> Integers:
+        """Positions, increasing, of all other items."""
+        left = np.ones(int(self.arrays["offsets"][-1]), bool)
+        left[positions] = False
+        if "removed" in self.arrays:
+            left[self.arrays["removed"]] = False
+        return np.flatnonzero(left)
+
     def sizes(self) -> Integers:
         """(k,) items of each cluster."""
         offsets, removed = self.arrays["offsets"], self.arrays.get("removed")
@@ -99,11 +111,10 @@ class Contents:
         last = int(runs[:, 1].max())
         return gather(runs, [self.arrays[f"segment.{number}"] for number in range(last + 1)], positions)
 
-    def treat_unknown(self, unknown: Any, exclude: Any) -> Any:
-        """What to do with unknown ids in `exclude`, where the caller does not say: a part of something larger may have
-        lost them, or left them out."""
-        forgiving = unknown is None and exclude is not None and self.settle is not None
-        return "ignore" if forgiving else unknown
+    def treat_unknown(self, unknown: Any) -> Any:
+        """What to do with unknown ids in `exclude` and `allow`, where the caller does not say: a part of something
+        larger may have lost them, or left them out."""
+        return "ignore" if unknown is None and self.settle is not None else unknown
 
     def vectors_of(self, ids: Any) -> Floats:
         """(..., d) a copy of the vectors of these ids, without their biases."""

@@ -112,7 +112,7 @@ class Held:
         sketched = self.parameters["sketch"] if sketch is None else check_flag(sketch, "sketch")
         workers = check_threads(threads)
         wanted = self._contents.named(items) if isinstance(items, str) else items
-        kept = find_items(self._contents.ids, wanted, self._contents.positions, unknown)
+        kept = find_items(self._contents, wanted, unknown)
         if not len(kept):
             raise InputError("a subset needs an item; pass at least one id, or a mask that is true somewhere.")
         return type(self)(subset_contents(self._contents, kept, sketch=sketched, threads=workers))
@@ -124,7 +124,7 @@ class Held:
         places, added = self._contents.positions(), {}
         for name, items in subsets.items():
             wanted = items.ids if isinstance(items, Held) else items
-            kept = find_items(self._contents.ids, wanted, lambda: places, "error")
+            kept = find_items(self._contents, wanted, "error")
             if not len(kept):
                 raise InputError(f"subset {show(name)} holds no item; leave it out.")
             added[name] = np.packbits(np.isin(places, kept, assume_unique=True))

@@ -31,7 +31,7 @@ from softindex.laws import Method
 from softindex.progress import reporting
 from softindex.recall import plan_search, states_recall
 from softindex.records import Doubles, Draws, Estimate, Floats, Integers, Stored, TopK
-from softindex.restrictions import Missing, Restriction, Unknown, exclude_items, find_some, restrict_draws
+from softindex.restrictions import Missing, Restriction, Unknown, find_some, restrict_draws, restrict_items
 from softindex.store import save as save_stored
 
 __all__ = ["Index", "from_stored", "to_stored"]
@@ -59,6 +59,7 @@ class Index(Held, Inspected):
         tolerance: float | None = None,
         replace: bool = True,
         exclude: Any = None,
+        allow: Any = None,
         unknown: Unknown | None = None,
         top_p: float | None = None,
         k: int | None = None,
@@ -80,8 +81,10 @@ class Index(Held, Inspected):
                 published, with no stated error.  For "top-k": clusters to search; None proves the k best.
             tolerance: Total variation at which probing stops, 0.03 when None.
             replace: False: n different items.  Each is drawn from those left; `log_prob` is that of its step.
-            exclude: Ids not to draw, (m,) for all queries or one sequence (or None) per query.
-            unknown: Ids in `exclude` that are not there: "ignore", as a snapshot does when None, or "error".
+            exclude: Ids not to draw, (m,) for all queries or one sequence (or None) per query; or booleans, (n,) or
+                (b, n), in the order of `ids`.
+            allow: The only items to draw, in the same forms.  A short list is drawn from exactly by every method.
+            unknown: Ids that are not there: "ignore", as snapshots and subsets do when None, or "error".
             top_p: Draw from the smallest set of most probable items that reaches this probability.
             k: Items of "top-k", 1000 when None.
             seed: The same seed and query give the same draws in any batch.  None: a fresh one, reported in the result.
@@ -94,7 +97,7 @@ class Index(Held, Inspected):
         batch, single = self._queries(queries)
         count, t, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
         law, clusters, error = self._law(method, probes, tolerance)
-        part = self._part((len(batch), count), method, replace, exclude, unknown, top_p=top_p, k=k)
+        part = self._part((len(batch), count), method, replace, (exclude, allow, unknown), top_p=top_p, k=k)
         law, native = (law, None) if part is None else (laws.scanned_law(method, law), part.native)
         request = Request(batch, law, t, clusters, error, native, key, check_threads(threads))
         draws = calls.draw(
@@ -115,6 +118,7 @@ class Index(Held, Inspected):
         probes: int | None = None,
         tolerance: float | None = None,
         exclude: Any = None,
+        allow: Any = None,
         unknown: Unknown | None = None,
         top_p: float | None = None,
         k: int | None = None,
@@ -137,7 +141,7 @@ class Index(Held, Inspected):
         batch, single = self._queries(queries)
         t = check_temperature(temperature)
         law, clusters, error = self._law(method, probes, tolerance)
-        part = self._part((len(batch), 1), method, True, exclude, unknown, top_p=top_p, k=k)
+        part = self._part((len(batch), 1), method, True, (exclude, allow, unknown), top_p=top_p, k=k)
         positions, absent = find_some(self._contents.ids, ids, missing)
         rows = calls.spread_positions(positions, len(batch), single)
         native = None if part is None else part.native
@@ -159,19 +163,21 @@ class Index(Held, Inspected):
         width: float | None = None,
         confidence: float | None = None,
         exclude: Any = None,
+        allow: Any = None,
         unknown: Unknown | None = None,
         seed: int = 0,
         threads: int | None = None,
     ) -> Estimate:
-        """Log of Z, the sum of `exp((q.x_i + bias_i) / temperature + log_bias_i)` over the items not excluded.
+        """Log of Z, the sum of `exp((q.x_i + bias_i) / temperature + log_bias_i)` over the items left.
 
         "exact" comes with bounds that allow for the rounding of float32.  "certified" scans clusters until its bounds
-        are `width` apart.  With exclusions both scan every item.  The tree methods estimate no log Z.  Estimates are
-        poor where the excluded items carry most of the mass: use "exact" or "certified" there.
+        are `width` apart.  With `exclude` or `allow` both score every item left.  The tree methods estimate no log Z.
+        Estimates are poor where the excluded items carry most of the mass: use "exact" or "certified" there.
 
         Args:
             queries: Query vectors, (b, d) or (d,).
-            temperature: As for `sample`, like `method`, `probes`, `tolerance`, `exclude` and `unknown`.
+            temperature: As for `sample`, like `method`, `probes`, `tolerance`, `exclude`, `allow` and
+                `unknown`.
             width: Nats between the bounds at which "certified" stops, 0.03 when None.  Below 1e-3 everything may be
                 scanned without reaching it: bounds allow for float32 weights, 2e-4, and for rounding over temperature.
             confidence: Bounds that hold with this probability, such as 0.95.  If `calibrate` covers these options, for
@@ -185,7 +191,7 @@ class Index(Held, Inspected):
         """
         batch, single = self._queries(queries)
         shape, t, plan = (len(batch), 1, single), check_temperature(temperature), self._law(method, probes, tolerance)
-        part = self._exclude(len(batch), exclude, unknown)
+        part = self._left(len(batch), exclude, allow, unknown)
         native, key, workers = None if part is None else part.native, check_seed(seed), check_threads(threads)
 
         def ask(law: Law, clusters: int, error: float) -> Request:
@@ -216,6 +222,7 @@ class Index(Held, Inspected):
         probes: int | None = None,
         recall: float | None = None,
         exclude: Any = None,
+        allow: Any = None,
         unknown: Unknown | None = None,
         threads: int | None = None,
     ) -> TopK:
@@ -230,8 +237,7 @@ class Index(Held, Inspected):
                 clusters (more where these hold fewer than k items); `proven` and `gap` say what is proven.
             recall: Search as many clusters as this share of the k best is expected to need, such as 0.99.  Measured at
                 build for items as queries; with `log_bias` or without a sketch the search is proven instead.
-            exclude: Ids to leave out, (m,) for all queries or one sequence (or None) per query.
-            unknown: As for `sample`.
+            exclude: As for `sample`, like `allow` and `unknown`.
             threads: Number of threads; all CPUs when None.
 
         Returns:
@@ -242,7 +248,7 @@ class Index(Held, Inspected):
         if count > len(self):
             raise InputError(f"k is {count} but the index holds {len(self)} items; ask for at most that many.")
         law, clusters, missed = plan_search(probes, recall, self.parameters)
-        part = self._exclude(b, exclude, unknown)
+        part = self._left(b, exclude, allow, unknown)
         if part is not None:
             part.check_best(count)
         native, workers = None if part is None else part.native, check_threads(threads)
@@ -304,20 +310,21 @@ class Index(Held, Inspected):
         return (np.hstack([batch, np.ones((len(batch), 1), np.float32)]) if self._biased else batch), single
 
     def _part(
-        self, shape: tuple[int, int], method: str, replace: Any, exclude: Any, unknown: Any, **options: Any
+        self, shape: tuple[int, int], method: str, replace: Any, chosen: tuple[Any, Any, Any], **options: Any
     ) -> Restriction | None:
-        """What (b, n) draws are made from; None where that is the entire law."""
-        plain = replace is True and exclude is None and unknown is None and method != laws.TOP_K
+        """What (b, n) draws are made from; None where that is the entire law.  chosen: exclude, allow and unknown."""
+        exclude, allow, unknown = chosen
+        plain = replace is True and exclude is None and allow is None and unknown is None and method != laws.TOP_K
         if plain and options["top_p"] is None and options["k"] is None:
             return None
-        options["unknown"] = self._contents.treat_unknown(unknown, exclude)
-        return restrict_draws(self._contents.ids, len(self), shape, method, replace=replace, exclude=exclude, **options)
+        options |= {"exclude": exclude, "allow": allow, "unknown": self._contents.treat_unknown(unknown)}
+        return restrict_draws(self._contents, shape, method, replace=replace, **options)
 
-    def _exclude(self, b: int, exclude: Any, unknown: Any) -> Restriction | None:
+    def _left(self, b: int, exclude: Any, allow: Any, unknown: Any) -> Restriction | None:
         """What is left for b queries; None where that is everything."""
-        if exclude is None and unknown is None:
+        if exclude is None and allow is None and unknown is None:
             return None
-        return exclude_items(self._contents.ids, len(self), b, exclude, self._contents.treat_unknown(unknown, exclude))
+        return restrict_items(self._contents, b, exclude, allow, self._contents.treat_unknown(unknown))
 
     def _law(self, method: Any, probes: Any, tolerance: Any) -> tuple[Law, int, float]:
         """The law of a method, the clusters to probe, and the tolerance, for the engine."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,24 +18,69 @@ from softindex.records import Integers
 __all__ = [
     "DEFAULT_K",
     "Missing",
+    "Numbered",
     "Restriction",
+    "Source",
     "Unknown",
-    "exclude_items",
     "exclusions",
     "find_items",
     "find_some",
+    "left_out",
     "restrict",
     "restrict_draws",
+    "restrict_items",
 ]
 
 DEFAULT_K = 1000
 """Items of the top-k law, as in the paper that the laws are from."""
 MISSING = -1
 """Position of an id that the index does not hold."""
+LISTING = 6
+"""Scoring an item alone takes as long as so many in a row: shorter lists of allowed items are scored one by one."""
+MANY = 1 << 12
+"""Positions from which on a bit for each is quicker than sorting."""
 Unknown = Literal["error", "ignore"]
-"""What to do with ids in `exclude` that the index does not hold."""
+"""What to do with ids in `exclude` and `allow` that the index does not hold."""
 Missing = Literal["error", "-inf"]
 """What to do with ids that the index does not hold, where their log-probability is asked for."""
+
+
+class Source(Protocol):
+    """Items that calls choose from."""
+
+    @property
+    def ids(self) -> IdMap:
+        """Which id is at which position."""
+
+    def __len__(self) -> int:
+        """Number of items."""
+
+    def select(self, mask: NDArray[np.bool_]) -> Integers:
+        """Positions of the items for which a mask (n,), in the order of the ids, is true."""
+
+    def others(self, positions: Integers) -> Integers:
+        """Positions, increasing, of all other items."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """Items whose positions are their numbers."""
+
+    ids: IdMap
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def select(self, mask: NDArray[np.bool_]) -> Integers:
+        """Positions for which a mask (n,) is true."""
+        return np.flatnonzero(mask)
+
+    def others(self, positions: Integers) -> Integers:
+        """Positions, increasing, of all other items."""
+        left = np.ones(self.count, bool)
+        left[positions] = False
+        return np.flatnonzero(left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +93,14 @@ class Restriction:
     """(b,) items that a query may draw at most."""
     empty: bool
     """Nothing is restricted after all."""
+    by: str
+    """What the caller restricts it by, in words."""
 
     def check_possible(self, n: int) -> None:
         """Refuse n draws that some query cannot have, whatever the law."""
         row = self._first_short(self.possible, n)
         if row is not None and self.possible[row] == 0:
-            raise InputError(f"exclude leaves nothing to draw for query {row}; leave at least one item.")
+            raise InputError(f"{self.by} nothing to draw for query {row}; leave at least one item.")
         if row is not None:
             raise InputError(
                 f"n is {n} but there {'is' if self.possible[row] == 1 else 'are'} {_items(self.possible[row])} to draw "
@@ -76,7 +122,7 @@ class Restriction:
         if len(short):
             row = int(short[0])
             raise InputError(
-                f"k is {k} but exclude leaves {_items(self.possible[row])} for query {row}; ask for at most that many."
+                f"k is {k} but {self.by} {_items(self.possible[row])} for query {row}; ask for at most that many."
             )
 
     def _first_short(self, left: Integers, n: int) -> int | None:
@@ -85,56 +131,139 @@ class Restriction:
 
 
 def restrict(
-    ids: IdMap, items: int, b: int, *, method: str, replace: Any, exclude: Any, unknown: Any, top_p: Any, k: Any
+    source: Source, b: int, *, method: str, replace: Any, exclude: Any, allow: Any, unknown: Any, top_p: Any, k: Any
 ) -> Restriction:
-    """Check the options of a call for b queries of an index of this many items."""
-    kept = check_flag(replace, "replace")
+    """Check the options of a call for b queries."""
+    kept, items = check_flag(replace, "replace"), len(source)
     share = 1.0 if top_p is None else check_share(top_p, "top_p")
     if k is not None and method != TOP_K:
         raise InputError(f"k is for method {TOP_K!r} only, but the method is {method!r}; leave k out.")
     best = 0
     if method == TOP_K:
         best = min(items, DEFAULT_K if k is None else check_count(k, "k"))
-    offsets, excluded = exclusions(ids, exclude, b, unknown=unknown)
-    left = np.full(b, items - offsets[-1]) if len(offsets) == 2 else items - np.diff(offsets)
+    rows = [_shorter(source, row) for row in _choices(source, exclude, allow, b, unknown)]
+    counts = np.array([len(row.positions) for row in rows])
+    lists = np.array([row.allows for row in rows])
+    left = np.broadcast_to(np.where(lists, counts, items - counts), b)
     possible = np.minimum(left, best) if best else left
-    empty = kept and share == 1.0 and not best and len(excluded) == 0
-    return Restriction(NativeRestriction(offsets, excluded, kept, share, best), kept, possible, empty)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    positions = rows[0].positions if len(rows) == 1 else np.concatenate([row.positions for row in rows])
+    flags = lists.astype(np.int64) if lists.any() else None
+    native = NativeRestriction(offsets, np.ascontiguousarray(positions, np.int64), kept, share, best, flags)
+    empty = kept and share == 1.0 and not best and flags is None and len(positions) == 0
+    by = "exclude leaves" if allow is None else "allow leaves" if exclude is None else "allow and exclude leave"
+    return Restriction(native, kept, possible, empty, by)
 
 
-def restrict_draws(
-    ids: IdMap, items: int, shape: tuple[int, int], method: str, *, exclude: Any, **options: Any
-) -> Restriction | None:
+def restrict_draws(source: Source, shape: tuple[int, int], method: str, **options: Any) -> Restriction | None:
     """Return what b queries may draw n items from, shape being (b, n); None where that is the entire law."""
     b, n = shape
-    part = restrict(ids, items, b, method=method, exclude=exclude, **options)
+    part = restrict(source, b, method=method, **options)
     part.check_possible(n)
     # Restricted certified draws are made in another way, and in the same way for all queries of a call.
-    return None if part.empty and (method != CERTIFIED or exclude is None) else part
+    asked = options["exclude"] is not None or options["allow"] is not None
+    return None if part.empty and (method != CERTIFIED or not asked) else part
 
 
-def exclude_items(ids: IdMap, items: int, b: int, exclude: Any, unknown: Any) -> Restriction | None:
-    """Return what is left of an index of this many items for b queries; None where that is everything."""
-    part = restrict(ids, items, b, method="", replace=True, exclude=exclude, unknown=unknown, top_p=None, k=None)
+def restrict_items(source: Source, b: int, exclude: Any, allow: Any, unknown: Any) -> Restriction | None:
+    """Return what is left for b queries; None where that is everything."""
+    chosen = {"exclude": exclude, "allow": allow, "unknown": unknown}
+    part = restrict(source, b, method="", replace=True, top_p=None, k=None, **chosen)
     part.check_possible(1)
     return None if part.empty else part
 
 
-def find_items(ids: IdMap, wanted: Any, places: Callable[[], Integers], unknown: Any) -> Integers:
-    """Return the positions, increasing, of ids or of what a mask over `places()` selects."""
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What a query may draw: the items at these positions, or all others."""
+
+    allows: bool
+    positions: Integers
+
+
+def _choices(source: Source, exclude: Any, allow: Any, b: int, unknown: Any) -> list[_Choice]:
+    """What the queries may draw: one choice for all of them, or one for each."""
+    # Left out and None are the same here: a caller that has another default says so.
+    word = check_choice("error" if unknown is None else unknown, "unknown", ("error", "ignore"))
+    hidden, shown = (
+        _positions(source, wanted, b, name, ignore=word == "ignore")
+        for wanted, name in ((exclude, "exclude"), (allow, "allow"))
+    )
+    count = max(len(hidden), len(shown))
+    choices = []
+    for row in range(count):
+        out, kept = hidden[row if len(hidden) > 1 else 0], shown[row if len(shown) > 1 else 0]
+        if kept is None:
+            choices.append(_Choice(False, np.empty(0, np.int64) if out is None else out))
+        else:
+            choices.append(_Choice(True, kept if out is None else _without(kept, out)))
+    return choices
+
+
+def _shorter(source: Source, choice: _Choice) -> _Choice:
+    """The same choice; by the items left out where too many are allowed to score each of them alone."""
+    if not choice.allows or len(choice.positions) * LISTING < len(source) or not len(choice.positions):
+        return choice
+    return _Choice(False, source.others(choice.positions))
+
+
+def _without(positions: Integers, others: Integers) -> Integers:
+    """The positions, increasing, that are not among others, increasing."""
+    if not len(others):
+        return positions
+    place = np.minimum(np.searchsorted(others, positions), len(others) - 1)
+    left: Integers = positions[others[place] != positions]
+    return left
+
+
+def left_out(source: Source, exclude: Any, allow: Any, b: int, unknown: Any = "error") -> list[Integers]:
+    """Return the positions, increasing, of what queries may not have: for all of them, or for each of b."""
+    rows = _choices(source, exclude, allow, b, unknown)
+    return [source.others(row.positions) if row.allows else row.positions for row in rows]
+
+
+def _positions(source: Source, wanted: Any, b: int, name: str, *, ignore: bool) -> list[Integers | None]:
+    """Positions of ids or of masks, increasing, for all queries or for each; None where nothing is said."""
+    if wanted is None:
+        return [None]
+    mask = as_mask(wanted)
+    if mask is not None:
+        return [source.select(row) for row in _masks(mask, b, len(source), name)]
+    rows = _rows(wanted, b, name)
+    filled = [row for row in rows if row is not None]
+    if len(rows) == 1:
+        return [_known(_find(source.ids, row, name, ignore)) for row in filled] or [None]
+    # One search for all rows: each would cost more than the draws.
+    cuts = np.cumsum([len(row) for row in filled])[:-1]
+    found = iter(np.split(_find(source.ids, _join(filled), name, ignore), cuts))
+    return [None if row is None else _known(next(found)) for row in rows]
+
+
+def _masks(mask: NDArray[np.bool_], b: int, n: int, name: str) -> list[NDArray[np.bool_]]:
+    if mask.shape == (n,):
+        return [mask]
+    if mask.shape == (b, n):
+        return list(mask)
+    raise InputError(
+        f"{name} is a mask of shape {mask.shape}; expected ({n},), an entry for each item in the order of index.ids, "
+        f"or ({b}, {n}), a row for each query."
+    )
+
+
+def find_items(source: Source, wanted: Any, unknown: Any) -> Integers:
+    """Return the positions, increasing, of ids or of what a mask selects."""
     ignore = check_choice(unknown, "unknown", ("error", "ignore")) == "ignore"
     mask = as_mask(wanted)
     if mask is None:
         if not _is_sequence(wanted):
             raise InputError("items are neither ids nor a mask; pass a list or an array.")
-        return _known(_find(ids, wanted if isinstance(wanted, np.ndarray) else list(wanted), "items", ignore))
-    everywhere = places()
-    if mask.shape != everywhere.shape:
+        return _known(_find(source.ids, wanted if isinstance(wanted, np.ndarray) else list(wanted), "items", ignore))
+    if mask.shape != (len(source),):
         raise InputError(
-            f"the mask has shape {mask.shape} but there are {len(everywhere)} items; pass one entry for each, in the "
+            f"the mask has shape {mask.shape} but there are {len(source)} items; pass one entry for each, in the "
             "order of index.ids."
         )
-    return everywhere[mask]
+    return source.select(mask)
 
 
 def as_mask(value: Any) -> NDArray[np.bool_] | None:
@@ -155,14 +284,14 @@ def find_some(ids: IdMap, wanted: Any, missing: Any) -> tuple[Integers, NDArray[
 
 
 def exclusions(
-    ids: IdMap, exclude: Any, b: int, name: str = "exclude", unknown: Any = None
+    ids: IdMap, exclude: Any, b: int, name: str = "exclude", unknown: Any = "error"
 ) -> tuple[Integers, Integers]:
     """Return offsets (rows + 1,) and positions, increasing in each row: one row for all queries, or one for each.
 
-    name: what the caller calls the ids; unknown: as in `Index.sample`, "error" when None.
+    name: what the caller calls the ids; unknown: as in `Index.sample`.
     """
-    ignore = unknown is not None and check_choice(unknown, "unknown", ("error", "ignore")) == "ignore"
-    rows = _rows(exclude, b, name)
+    ignore = check_choice(unknown, "unknown", ("error", "ignore")) == "ignore"
+    rows = [() if row is None else row for row in _rows(exclude, b, name)]
     if len(rows) == 1:
         shared = _known(_find(ids, rows[0], name, ignore))
         return np.array([0, len(shared)]), shared
@@ -179,6 +308,12 @@ def _items(count: int) -> str:
 
 def _known(positions: Integers) -> Integers:
     """Each position once, increasing, without those of unknown ids."""
+    if len(positions) >= MANY:
+        there = np.zeros(int(positions.max()) + 2, bool)
+        # Those of unknown ids, -1, go to the last entry.
+        there[positions] = True
+        there[MISSING] = False
+        return np.flatnonzero(there)
     ordered = np.sort(positions)
     new = ordered != MISSING
     new[1:] &= ordered[1:] != ordered[:-1]
@@ -199,19 +334,19 @@ def _find(ids: IdMap, wanted: Any, name: str, ignore: bool) -> Integers:
     try:
         positions = ids.find(wanted, missing=MISSING if ignore else None)
     except UnknownIdError as error:
-        if name != "exclude":
+        if name not in ("exclude", "allow"):
             raise
         advice = 'leave it out, or pass unknown="ignore"'
-        raise UnknownIdError(f"id {show(error.id)} in exclude is not in this index; {advice}.", error.id) from None
+        raise UnknownIdError(f"id {show(error.id)} in {name} is not in this index; {advice}.", error.id) from None
     if positions.ndim != 1:
         raise InputError(f"{name} is nested too deeply; pass ids for all queries, or one sequence per query.")
     return positions
 
 
 def _rows(exclude: Any, b: int, name: str) -> list[Any]:
-    """The sequences of ids: one that all queries share, or one for each."""
+    """The sequences of ids: one that all queries share, or one for each; None where there is none."""
     if exclude is None:
-        return [()]
+        return [None]
     if not _is_sequence(exclude):
         raise InputError(
             f"{name} is neither ids for all queries nor one sequence of ids per query; pass a list or an array."
@@ -222,7 +357,7 @@ def _rows(exclude: Any, b: int, name: str) -> list[Any]:
         return [parts]
     nested = parts.ndim > 1 if isinstance(parts, np.ndarray) and parts.dtype != object else _any_sequence(parts)
     if not nested and len(parts) == b and all(part is None for part in parts):
-        return [()]
+        return [None]
     if not nested:
         return [parts]
     if len(parts) != b or not all(part is None or _is_sequence(part) for part in parts):
@@ -230,7 +365,7 @@ def _rows(exclude: Any, b: int, name: str) -> list[Any]:
             f"{name} has {len(parts)} entries for {b} queries; pass ids for all queries, or one sequence of "
             "ids per query."
         )
-    return [() if part is None else part if isinstance(part, np.ndarray) else list(part) for part in parts]
+    return [part if part is None or isinstance(part, np.ndarray) else list(part) for part in parts]
 
 
 def _any_sequence(parts: Any) -> bool:

@@ -240,10 +240,12 @@ class Restriction:
     def __init__(
         self,
         offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        excluded: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         replace: bool = True,
         top_p: float = 1.0,
         k: int = 0,
+        allows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)]
+        | None = None,
     ) -> None: ...
 
 class Request:
