@@ -198,6 +198,8 @@ def test_sample_from_a_part_of_the_law(saved, tmp_path):
     for arguments, allowed in (
         (("-n", 10, "--no-replace", "--exclude", tmp_path / "seen.txt"), set(range(490, 500))),
         (("-n", 490, "--no-replace", "--exclude", "0,1,2,3,4,5,6,7,8,9"), set(range(10, 500))),
+        (("-n", 3, "--no-replace", "--allow", "0,1,2,3", "--exclude", "2"), {0, 1, 3}),
+        (("-n", 490, "--no-replace", "--allow", tmp_path / "seen.txt"), set(range(490))),
     ):
         done = run(*asked, *arguments)
         assert done.returncode == 0, done.stderr
@@ -206,6 +208,18 @@ def test_sample_from_a_part_of_the_law(saved, tmp_path):
         done = run(*asked, "-n", 5, *arguments)
         assert done.returncode == 0, done.stderr
         assert all(len(set(json.loads(line)["ids"])) == 1 for line in done.stdout.splitlines())
+
+
+def test_sample_and_top_k_from_a_subset_that_was_saved_by_name(saved, tmp_path):
+    softindex.load(saved / "index").save(tmp_path / "index", subsets={"first": range(20), "odd": range(1, 500, 2)})
+    for name, allowed in (("first", set(range(20))), ("odd", set(range(1, 500, 2)))):
+        for command in (("sample", "-t", 0.5, "-n", 15), ("top-k", "-k", 15)):
+            done = run(command[0], tmp_path / "index", "--item", 30, *command[1:], "--subset", name, "--json")
+            assert done.returncode == 0, done.stderr
+            assert set(json.loads(done.stdout)["ids"]) <= allowed
+    done = run("top-k", tmp_path / "index", "--item", 3, "--subset", "last")
+    assert done.returncode == 3
+    assert "it has 'first', 'odd'" in done.stderr
 
 
 def test_excluded_ids_are_text_where_the_index_has_text(saved, tmp_path):

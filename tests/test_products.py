@@ -39,7 +39,7 @@ def with_temperature(function):
     return {"temperature": 0.5} if needed else {}
 
 
-SHARED = ("queries", "n", "k", "temperature", "exclude", "seed", "threads", "top_p", "method")
+SHARED = ("queries", "n", "k", "temperature", "exclude", "allow", "seed", "threads", "top_p", "method")
 POSITIONAL = {"sample": ["queries", "n"], "log_prob": ["queries", "ids"], "log_partition": ["queries"]}
 POSITIONAL |= {"top_k": ["queries", "k"], "save": ["path"]}
 CLASSES = (softindex.Index, mol.MixtureIndex, softindex.AdaptiveSoftmax)
@@ -114,6 +114,29 @@ def test_excluded_items_are_neither_drawn_nor_returned(product):
     best = product.top_k(QUERIES, 3, exclude=rows, **options)
     for row, excluded in zip(best.ids, rows, strict=True):
         assert not set(row.tolist()) & set(excluded)
+
+
+def test_only_allowed_items_are_drawn_and_returned(product):
+    options = with_temperature(product.top_k)
+    shared, rows = np.arange(5, 25), [[1, 2, 3, 4], None, np.arange(0, 400, 3)]
+    draws = product.sample(QUERIES, 200, temperature=0.5, allow=shared, exclude=[7, 8], seed=0)
+    assert set(draws.ids.ravel().tolist()) <= set(range(5, 25)) - {7, 8}
+    best = product.top_k(QUERIES, 3, allow=rows, **options)
+    scores = QUERIES.astype(np.float64) @ VECTORS.T.astype(np.float64)
+    for row, allowed in enumerate(rows):
+        among = np.arange(N) if allowed is None else np.array(allowed)
+        np.testing.assert_array_equal(best.ids[row], among[np.argsort(-scores[row, among])[:3]])
+    mask = np.isin(np.arange(N) if not hasattr(product, "ids") else product.ids, shared)
+    again = product.sample(QUERIES, 200, temperature=0.5, allow=mask, exclude=[7, 8], seed=0)
+    np.testing.assert_array_equal(draws.ids, again.ids)
+    with pytest.raises(softindex.InputError, match=r"leave|are left"):
+        product.sample(QUERIES, temperature=0.5, allow=[7], exclude=[7])
+    with pytest.raises(softindex.UnknownIdError):
+        product.sample(QUERIES, temperature=0.5, allow=[7, N])
+    if hasattr(product, "log_prob"):
+        law = product.log_prob(QUERIES, np.arange(N), temperature=0.5, allow=shared)
+        np.testing.assert_allclose(np.exp(law).sum(axis=1), 1.0, atol=1e-4)
+        assert np.isneginf(law[:, :5]).all()
 
 
 def test_the_same_seed_gives_the_same_draws_after_saving(product, tmp_path):

@@ -10,7 +10,7 @@ from softindex.arguments import check_choice
 from softindex.errors import InputError, UnknownIdError, show
 from softindex.ids import RowIds
 from softindex.records import Integers
-from softindex.restrictions import exclusions
+from softindex.restrictions import Numbered, left_out
 
 __all__ = ["Exclusion", "check_classes", "check_exclude"]
 
@@ -18,11 +18,11 @@ __all__ = ["Exclusion", "check_classes", "check_exclude"]
 class Exclusion:
     """The classes that b queries leave out: the same for all, or one list for each."""
 
-    __slots__ = ("_lists", "_n", "_shared")
+    __slots__ = ("_by", "_lists", "_n", "_shared")
 
-    def __init__(self, lists: list[Integers], n: int) -> None:
-        """lists: class numbers, increasing and distinct; one list for all queries, or one per query."""
-        self._lists, self._n = lists, n
+    def __init__(self, lists: list[Integers], n: int, by: str = "exclude leaves") -> None:
+        """lists: class numbers, increasing and distinct; one list for all queries, or one per query; by: in words."""
+        self._lists, self._n, self._by = lists, n, by
         # A list for each query would take too much memory for all of them at once.
         self._shared = self._complement(lists[0]) if len(lists) == 1 else None
 
@@ -51,28 +51,30 @@ class Exclusion:
             if k > self._n - len(excluded):
                 where = "" if len(self._lists) == 1 else f" for query {row}"
                 raise InputError(
-                    f"k is {k} but exclude leaves {self._n - len(excluded)} classes{where}; ask for at most that many."
+                    f"k is {k} but {self._by} {self._n - len(excluded)} classes{where}; ask for at most that many."
                 )
 
 
-def check_exclude(exclude: Any, b: int, n: int, unknown: Any = "error") -> Exclusion:
+def check_exclude(chosen: tuple[Any, Any, Any], b: int, n: int) -> Exclusion:
     """Return what b queries leave out of n classes; every query must have a class left.
 
-    unknown: "ignore" drops numbers that are no class.
+    chosen: exclude, allow and unknown, as the caller passed them.
     """
-    if exclude is None:
+    exclude, allow, unknown = chosen
+    if exclude is None and allow is None:
         check_choice(unknown, "unknown", ("error", "ignore"))
         return Exclusion([np.empty(0, np.int64)], n)
     try:
-        offsets, excluded = exclusions(_numbers(n), exclude, b, unknown=unknown)
+        lists = left_out(Numbered(_numbers(n), n), exclude, allow, b, unknown)
     except UnknownIdError as error:
-        raise _no_class("exclude names", error.id, n, '; leave it out, or pass unknown="ignore"') from None
-    lists = np.split(excluded, offsets[1:-1])
+        which = "exclude names" if " in exclude " in str(error) else "allow names"
+        raise _no_class(which, error.id, n, '; leave it out, or pass unknown="ignore"') from None
+    by = "exclude leaves" if allow is None else "allow leaves" if exclude is None else "allow and exclude leave"
     for row, each in enumerate(lists):
         if len(each) == n:
             where = "" if len(lists) == 1 else f" for query {row}"
-            raise InputError(f"exclude leaves no class{where}; leave at least one.")
-    return Exclusion(lists, n)
+            raise InputError(f"{by} no class{where}; leave at least one.")
+    return Exclusion(lists, n, by)
 
 
 def check_classes(ids: Any, b: int, n: int, *, single: bool) -> Integers:

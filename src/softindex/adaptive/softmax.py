@@ -111,6 +111,7 @@ class AdaptiveSoftmax:
         confidence: float = 0.95,
         guarantee: Guarantee = "deterministic",
         exclude: Any = None,
+        allow: Any = None,
         unknown: Unknown = "error",
         threads: int | None = None,
     ) -> TopK:
@@ -132,8 +133,9 @@ class AdaptiveSoftmax:
             epsilon: Relative error allowed in the probabilities and in Z.
             confidence: Probability with which "pac" and "calibrated" hold.
             guarantee: See above.
-            exclude: Class numbers to leave out, for all queries or one sequence per query.
-            unknown: What to do with numbers in `exclude` that are no class: "error" or "ignore".
+            exclude: Class numbers to leave out, for all queries or one sequence per query; or booleans, (n,) or (b, n).
+            allow: The only classes to have, in the same forms.
+            unknown: What to do with numbers in `exclude` and `allow` that are no class: "error" or "ignore".
             threads: Number of threads; None for all CPUs.
 
         Returns:
@@ -142,11 +144,11 @@ class AdaptiveSoftmax:
             and `gap` 0 where the guarantee is "exact" or "deterministic".  With "pac" scores are estimates too.
 
         Raises:
-            InputError: When an argument is out of range, or k exceeds the classes that `exclude` leaves.
+            InputError: When an argument is out of range, or k exceeds the classes that are left.
             MethodError: When there is no such guarantee, or nothing was calibrated.
-            UnknownIdError: When `exclude` has a number that is no class, unless `unknown` is "ignore".
+            UnknownIdError: When `exclude` or `allow` has a number that is no class, unless `unknown` is "ignore".
         """
-        call = self._call(queries, temperature, exclude, unknown, threads)
+        call = self._call(queries, temperature, (exclude, allow, unknown), threads)
         count = check_count(k, "k", len(self))
         call.exclusion.check_fits(count)
         answers = self._answer(call, count, epsilon, confidence, guarantee)
@@ -161,6 +163,7 @@ class AdaptiveSoftmax:
         confidence: float = 0.95,
         guarantee: Guarantee = "deterministic",
         exclude: Any = None,
+        allow: Any = None,
         unknown: Unknown = "error",
         threads: int | None = None,
     ) -> Estimate:
@@ -172,14 +175,13 @@ class AdaptiveSoftmax:
             epsilon: Relative error allowed in Z.
             confidence: Probability with which "pac" and "calibrated" hold.
             guarantee: As for `top_k`.
-            exclude: Class numbers to leave out, for all queries or one sequence per query.
-            unknown: What to do with numbers in `exclude` that are no class: "error" or "ignore".
+            exclude: As for `top_k`, like `allow` and `unknown`.
             threads: Number of threads; None for all CPUs.
 
         Returns:
             Value, low and high, each (b,), of the classes that are not excluded.
         """
-        call = self._call(queries, temperature, exclude, unknown, threads)
+        call = self._call(queries, temperature, (exclude, allow, unknown), threads)
         return collect_log_partition(self._answer(call, 1, epsilon, confidence, guarantee), single=call.single)
 
     def log_prob(
@@ -192,6 +194,7 @@ class AdaptiveSoftmax:
         confidence: float = 0.95,
         guarantee: Guarantee = "deterministic",
         exclude: Any = None,
+        allow: Any = None,
         unknown: Unknown = "error",
         threads: int | None = None,
     ) -> Doubles:
@@ -206,8 +209,7 @@ class AdaptiveSoftmax:
             epsilon: Relative error allowed in the probabilities.
             confidence: Probability with which "pac" and "calibrated" hold.
             guarantee: As for `top_k`.
-            exclude: Class numbers to leave out, for all queries or one sequence per query.
-            unknown: What to do with numbers in `exclude` that are no class: "error" or "ignore".
+            exclude: As for `top_k`, like `allow` and `unknown`.
             threads: Number of threads; None for all CPUs.
 
         Returns:
@@ -216,7 +218,7 @@ class AdaptiveSoftmax:
         Raises:
             UnknownIdError: When an id is not a class number.
         """
-        call = self._call(queries, temperature, exclude, unknown, threads)
+        call = self._call(queries, temperature, (exclude, allow, unknown), threads)
         classes = check_classes(ids, len(call.vectors), len(self), single=call.single)
         result = np.empty(classes.shape)
         for row, answer in enumerate(self._answer(call, 1, epsilon, confidence, guarantee)):
@@ -233,6 +235,7 @@ class AdaptiveSoftmax:
         *,
         temperature: float,
         exclude: Any = None,
+        allow: Any = None,
         unknown: Unknown = "error",
         threads: int | None = None,
     ) -> TopK:
@@ -244,15 +247,14 @@ class AdaptiveSoftmax:
             queries: Query vectors, (b, d) or (d,).
             top_p: Probability to reach, above 0 and up to 1.
             temperature: Divides the scores and the bias.
-            exclude: Class numbers to leave out, for all queries or one sequence per query.
-            unknown: What to do with numbers in `exclude` that are no class: "error" or "ignore".
+            exclude: As for `top_k`, like `allow` and `unknown`.
             threads: Number of threads; None for all CPUs.
 
         Returns:
             As from `top_k`, with `sizes` (b,), the number of classes in each row.  Shorter rows are filled with id -1,
             score and log_prob -inf.
         """
-        call = self._call(queries, temperature, exclude, unknown, threads)
+        call = self._call(queries, temperature, (exclude, allow, unknown), threads)
         answers = self._nuclei(call, top_p)
         return collect_nuclei(answers, call.temperature, len(self), single=call.single)
 
@@ -267,6 +269,7 @@ class AdaptiveSoftmax:
         top_p: float | None = None,
         epsilon: float | None = None,
         exclude: Any = None,
+        allow: Any = None,
         unknown: Unknown = "error",
         seed: int | None = None,
         threads: int | None = None,
@@ -288,8 +291,7 @@ class AdaptiveSoftmax:
             k: Number of classes for "top-k"; None for 1000, or all if there are fewer.
             top_p: Draw only from the fewest most probable classes that reach this probability.
             epsilon: Relative error allowed in Z, and so in `log_prob`; None for 1e-4, and 0.3 is several times cheaper.
-            exclude: Class numbers to leave out, for all queries or one sequence per query.
-            unknown: What to do with numbers in `exclude` that are no class: "error" or "ignore".
+            exclude: As for `top_k`, like `allow` and `unknown`.
             seed: The same seed, query and options give the same draws in any batch; copies of a query draw differently.
                 None for a fresh one, which the result reports.
             threads: Number of threads; None for all CPUs.
@@ -300,7 +302,7 @@ class AdaptiveSoftmax:
         Raises:
             InputError: When an argument is out of range, or does not go with the method.
         """
-        call = self._call(queries, temperature, exclude, unknown, threads)
+        call = self._call(queries, temperature, (exclude, allow, unknown), threads)
         count, key = check_count(n, "n"), check_seed(seed)
         check_room(len(call.vectors), count)
         allowed = check_method(method, k, top_p, epsilon)
@@ -352,9 +354,9 @@ class AdaptiveSoftmax:
             self._guards = {}
         return self._made
 
-    def _call(self, queries: Any, temperature: Any, exclude: Any, unknown: Any, threads: Any) -> Call:
+    def _call(self, queries: Any, temperature: Any, chosen: tuple[Any, Any, Any], threads: Any) -> Call:
         batch, single = check_queries(queries, self.dim, owner="these weights have")
-        exclusion = check_exclude(exclude, len(batch), len(self), unknown)
+        exclusion = check_exclude(chosen, len(batch), len(self))
         return Call(batch, single, check_temperature(temperature), exclusion, check_threads(threads))
 
     def _answer(self, call: Call, k: int, epsilon: Any, confidence: Any, guarantee: Any) -> list[Answer]:
@@ -386,14 +388,7 @@ def _biases(values: Any, n: int, name: str) -> Floats:
 
 
 def from_stored(stored: Stored) -> AdaptiveSoftmax:
-    """Return the layer that `AdaptiveSoftmax.save` stored.
-
-    Args:
-        stored: What was read from the directory.
-
-    Raises:
-        CorruptIndexError: When arrays or parameters are missing or do not fit together.
-    """
+    """Return the layer that was saved; CorruptIndexError where arrays or parameters do not fit together."""
     check_guards(stored.guards, stored.guards.keys() - LAZY)
     made = AdaptiveSoftmax.__new__(AdaptiveSoftmax)
     made._made, made._guards = Solver(*from_arrays(stored)), stored.guards

@@ -9,6 +9,7 @@ import typer
 
 import softindex
 from softindex.cli.options import (
+    Allow,
     AsJson,
     Exclude,
     IndexPath,
@@ -18,6 +19,7 @@ from softindex.cli.options import (
     Probes,
     Queries,
     Seed,
+    Subset,
     Temperature,
     Threads,
     Tolerance,
@@ -26,7 +28,7 @@ from softindex.cli.options import (
     given,
 )
 from softindex.cli.printing import decimals, print_draws, print_rows, print_table, written_error
-from softindex.cli.reading import find_queries, open_index, read_excluded, read_queries
+from softindex.cli.reading import find_queries, open_index, read_choice, read_queries
 from softindex.records import Draws, TopK
 
 __all__: list[str] = []
@@ -34,8 +36,9 @@ __all__: list[str] = []
 DEFAULT_METHOD = Method("sd-2ls")
 
 
-def _excluding(index: softindex.Index, exclude: str | None, unknown: Any) -> dict[str, Any]:
-    return given(exclude=None if exclude is None else read_excluded(exclude, index), unknown=unknown)
+def _choosing(index: softindex.Index, exclude: str | None, allow: str | None, unknown: Any) -> dict[str, Any]:
+    chosen = {name: read_choice(text, index, name) for name, text in (("exclude", exclude), ("allow", allow))}
+    return given(**chosen, unknown=unknown)
 
 
 @app.command()
@@ -60,6 +63,8 @@ def sample(
         bool, typer.Option("--replace/--no-replace", help="Whether a query may draw the same item twice.")
     ] = True,
     exclude: Exclude = None,
+    allow: Allow = None,
+    subset: Subset = None,
     unknown: Unknown = None,
     top_p: Annotated[
         float | None, typer.Option(help="Draw only among the most probable items that together reach this probability.")
@@ -77,13 +82,14 @@ def sample(
     """
     loaded = open_index(index)
     batch = find_queries(queries, item or [], loaded)
+    loaded = loaded if subset is None else loaded.subset(subset)
     draws = loaded.sample(
         batch,
         n,
         temperature=temperature,
         method=method.value,
         replace=replace,
-        **_excluding(loaded, exclude, unknown),
+        **_choosing(loaded, exclude, allow, unknown),
         **given(probes=probes, tolerance=tolerance, top_p=top_p, k=k, seed=seed, threads=threads),
     )
     _print_sample(draws, temperature, len(batch), as_json=as_json)
@@ -122,6 +128,8 @@ def top_k(
     ] = None,
     temperature: Temperature = 1.0,
     exclude: Exclude = None,
+    allow: Allow = None,
+    subset: Subset = None,
     unknown: Unknown = None,
     threads: Threads = None,
     as_json: AsJson = False,
@@ -133,8 +141,9 @@ def top_k(
     """
     loaded = open_index(index)
     batch = find_queries(queries, item or [], loaded)
+    loaded = loaded if subset is None else loaded.subset(subset)
     options = given(probes=probes, recall=recall, threads=threads)
-    best = loaded.top_k(batch, k, temperature=temperature, **_excluding(loaded, exclude, unknown), **options)
+    best = loaded.top_k(batch, k, temperature=temperature, **_choosing(loaded, exclude, allow, unknown), **options)
     _print_top_k(best, k, len(batch), as_json=as_json)
 
 

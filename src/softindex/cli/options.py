@@ -12,6 +12,7 @@ import softindex
 from softindex.laws import METHODS, TOLERANCE
 
 __all__ = [
+    "Allow",
     "AsJson",
     "Exclude",
     "IndexPath",
@@ -21,6 +22,7 @@ __all__ = [
     "Probes",
     "Queries",
     "Seed",
+    "Subset",
     "Temperature",
     "Threads",
     "Tolerance",
@@ -79,9 +81,16 @@ Exclude = Annotated[
     str | None,
     typer.Option(metavar="IDS", help="Ids to leave out, separated by commas, or a text file with one id per line."),
 ]
+Allow = Annotated[
+    str | None,
+    typer.Option(metavar="IDS", help="The only ids to return, separated by commas, or a text file with one per line."),
+]
+Subset = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Use only the items of this subset, which was saved with the index.")
+]
 Unknown = Annotated[
     UnknownIds | None,
-    typer.Option(help="What to do with excluded ids that the index does not hold; error when left out."),
+    typer.Option(help="What to do with excluded or allowed ids that the index does not hold; error when left out."),
 ]
 
 

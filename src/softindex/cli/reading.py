@@ -16,7 +16,7 @@ from softindex.errors import InputError, show, with_article
 from softindex.live import is_catalogue
 from softindex.vectors import read
 
-__all__ = ["find_queries", "open_index", "parse_ids", "read_array", "read_excluded", "read_ids", "read_queries"]
+__all__ = ["find_queries", "open_index", "parse_ids", "read_array", "read_choice", "read_ids", "read_queries"]
 
 
 def open_index(path: Path) -> softindex.Index:
@@ -91,9 +91,9 @@ def read_ids(path: Path) -> list[int] | list[str]:
     return lines
 
 
-def read_excluded(text: str, index: softindex.Index) -> list[int] | list[str]:
-    """Ids from the file with this name if there is one, otherwise from the text itself."""
-    return parse_ids(text, strings=index.parameters["ids"] == "strings", name="exclude")
+def read_choice(text: str | None, index: softindex.Index, name: str) -> list[int] | list[str] | None:
+    """Ids from the file with this name if there is one, otherwise from the text itself; None where there is none."""
+    return None if text is None else parse_ids(text, strings=index.parameters["ids"] == "strings", name=name)
 
 
 def parse_ids(text: str, *, strings: bool, name: str) -> list[int] | list[str]:

@@ -125,6 +125,7 @@ class MixtureIndex:
         candidates: int | tuple[int, int] | None = None,
         gap: float | None = None,
         exclude: Any = None,
+        allow: Any = None,
         unknown: Unknown = "error",
         users: ArrayLike | None = None,
         threads: int | None = None,
@@ -155,8 +156,9 @@ class MixtureIndex:
                 average (default k / 10 and as above); a single number stands for both, so more items are scored.
             gap: Add candidates until the gap of the result is at most this, or `candidates` (default: all items) are
                 used up.  The `gap` of the result says whether it was reached.  Approximate methods only.
-            exclude: Ids that must not be returned: one sequence for all queries, or one per query.
-            unknown: What to do with ids in `exclude` that the index does not hold: "error" or "ignore".
+            exclude: Ids not to return, for all queries or one sequence per query; or booleans in the order of `ids`.
+            allow: The only ids to return, in the same forms.
+            unknown: What to do with ids that the index does not hold: "error" or "ignore".
             users: (b,) user numbers, for a similarity with a user component.
             threads: Number of threads; None uses every CPU.
 
@@ -166,12 +168,12 @@ class MixtureIndex:
         Raises:
             InputError: When an argument is invalid, or fewer than k items are left.
             MethodError: When there is no such method.
-            UnknownIdError: When `exclude` has an id that the index does not hold, unless `unknown` is "ignore".
+            UnknownIdError: When an id is not in the index, unless `unknown` is "ignore".
         """
         count, snapshot = check_count(k, "k"), self._snapshot
         workers = check_threads(threads)
         plan = check_search(snapshot.n, count, method, candidates=candidates, gap=gap, threads=workers)
-        batch = _batch(snapshot, queries, users, exclude, unknown)
+        batch = _batch(snapshot, queries, users, (exclude, allow, unknown))
         check_available(batch, count)
         return _top_k(snapshot, retrieve(snapshot.scorer, batch, plan), batch.side.single)
 
@@ -197,7 +199,7 @@ class MixtureIndex:
             UnknownIdError: When the index does not hold one of the ids.
         """
         count, workers, snapshot = check_count(k, "k"), check_threads(threads), self._snapshot
-        batch = _batch(snapshot, queries, users, None, "error")
+        batch = _batch(snapshot, queries, users, (None, None, "error"))
         listed = snapshot.find(ids, len(batch), name="the list of ids")
         lists = listed.split(listed.positions)
         if len(lists) == 1:
@@ -216,6 +218,7 @@ class MixtureIndex:
         method: SampleMethod = "exact",
         candidates: int | None = None,
         exclude: Any = None,
+        allow: Any = None,
         unknown: Unknown = "error",
         users: ArrayLike | None = None,
         seed: int | None = None,
@@ -235,8 +238,7 @@ class MixtureIndex:
             temperature: Divides the scores, on top of the similarity's own temperature.
             method: Which distribution to draw from.
             candidates: Number of candidates (default 500), for "candidates" only.
-            exclude: Ids that must not be drawn: one sequence for all queries, or one per query.
-            unknown: What to do with ids in `exclude` that the index does not hold: "error" or "ignore".
+            exclude: As for `top_k`, like `allow` and `unknown`.
             users: User numbers as for `top_k`.
             seed: The same seed and query give the same draws in any batch; copies of a query in one call draw
                 differently.  None draws a fresh seed.
@@ -252,7 +254,7 @@ class MixtureIndex:
         Raises:
             InputError: When an argument is invalid, or `exclude` leaves nothing to draw.
             MethodError: When there is no such method.
-            UnknownIdError: When `exclude` has an id that the index does not hold, unless `unknown` is "ignore".
+            UnknownIdError: When an id is not in the index, unless `unknown` is "ignore".
         """
         count, divisor, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
         name = check_method(method, SAMPLE_METHODS)
@@ -260,7 +262,7 @@ class MixtureIndex:
             raise InputError('candidates is for method "candidates" only; leave it out.')
         most = DEFAULT_CANDIDATES if candidates is None else check_count(candidates, "candidates")
         options, snapshot = DrawOptions(count, divisor, key, check_threads(threads)), self._snapshot
-        batch = _batch(snapshot, queries, users, exclude, unknown)
+        batch = _batch(snapshot, queries, users, (exclude, allow, unknown))
         check_available(batch, 1)
         check_room(len(batch), count)
         if name == "exact":
@@ -344,13 +346,13 @@ def from_stored(stored: Stored) -> MixtureIndex:
     return MixtureIndex(storage.from_stored(stored), guards=stored.guards)
 
 
-def _batch(snapshot: Snapshot, queries: Any, users: Any, exclude: Any, unknown: Any) -> QueryBatch:
-    """Encode the queries and find the items that they exclude."""
+def _batch(snapshot: Snapshot, queries: Any, users: Any, chosen: tuple[Any, Any, Any]) -> QueryBatch:
+    """Encode the queries and find the items that they leave out.  chosen: exclude, allow and unknown."""
+    exclude, allow, unknown = chosen
     policy = check_choice(unknown, "unknown", ("error", "ignore"))
     with blas_threads(1):
         side = encode(snapshot.spec, queries, users)
-        excluded = snapshot.find(exclude, len(side.components), name="exclude", unknown=policy)
-        return snapshot.scorer.batch(side, excluded)
+        return snapshot.scorer.batch(side, snapshot.left_out(exclude, allow, len(side.components), unknown=policy))
 
 
 def _top_k(snapshot: Snapshot, result: Retrieved, single: bool) -> TopK:

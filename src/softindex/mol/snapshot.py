@@ -13,7 +13,7 @@ from softindex.mol.items import EncodedItems
 from softindex.mol.scorer import PositionLists, Scorer
 from softindex.mol.spec import SimilaritySpec
 from softindex.records import Floats, Ids, Integers
-from softindex.restrictions import exclusions
+from softindex.restrictions import Numbered, exclusions, left_out
 
 __all__ = ["Snapshot"]
 
@@ -72,6 +72,11 @@ class Snapshot(NamedTuple):
         """Positions of ids: one list for all of b queries, or one per query; name: the caller's word for the ids."""
         offsets, positions = exclusions(self.ids, ids, b, name, unknown=unknown)
         return PositionLists(offsets, self._check_positions(positions))
+
+    def left_out(self, exclude: Any, allow: Any, b: int, *, unknown: str) -> PositionLists:
+        """Positions of what queries may not have: one list for all of b queries, or one per query."""
+        lists = PositionLists.of(left_out(Numbered(self.ids, self.n), exclude, allow, b, unknown))
+        return PositionLists(lists.offsets, self._check_positions(lists.positions))
 
     def _check_positions(self, positions: Integers) -> Integers:
         if positions.size and not (positions.min() >= 0 and positions.max() < self.n):
