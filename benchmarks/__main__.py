@@ -26,11 +26,24 @@ SECTIONS = {
     "audit": "audit:run",
     "growth": "growth:run",
     "live": "live:run",
+    "serve": "serve:run",
     "large": "large:run",
 }
 USUAL = ("audit", "draws", "limits", "fidelity", "stated", "defaults", "threads", "restricted", "build", "partition")
 """The sections that run when none is named."""
-ONE_THREAD = ("adaptive", "draws", "fidelity", "stated", "defaults", "threads", "limits", "restricted", "top-k", "live")
+ONE_THREAD = (
+    "adaptive",
+    "draws",
+    "fidelity",
+    "stated",
+    "defaults",
+    "threads",
+    "limits",
+    "restricted",
+    "top-k",
+    "live",
+    "serve",
+)
 """Here BLAS must run on one thread, as our kernels do; in the other sections all may use every core."""
 
 

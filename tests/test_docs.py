@@ -24,6 +24,7 @@ PAGES = [
             "quickstart",
             "guide-sampling",
             "guide-live",
+            "guide-serving",
             "choosing-a-method",
             "reading-an-audit",
             "guide-adaptive",

@@ -44,6 +44,7 @@ CALLS = [
     ("sample", (4,), {"temperature": 0.2, "seed": 5, "probes": 0}),
     ("sample", (), {"temperature": 1, "seed": np.int64(5), "method": "hierarchical"}),
     ("sample", (4,), {"temperature": np.float32(0.5), "seed": 5, "exclude": np.array(["item 1", "item 2"])}),
+    ("sample", (4,), {"temperature": 0.5, "seed": 5, "allow": ["item 1", "item 2", "item 3"]}),
     ("log_prob", (["item 1", "item 2"],), {"temperature": 0.2}),
     ("log_prob", (np.array(["item 1", "item 2"]),), {"temperature": 0.2, "method": "exact"}),
     ("log_prob", (["item 1", "nobody"],), {"temperature": 0.2, "missing": "-inf"}),

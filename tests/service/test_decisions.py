@@ -18,6 +18,7 @@ CALLS = [
     {"queries": items(2, seed=4).tolist(), "temperature": 0.2, "exclude": [["item 1", "item 5"], None], "probes": 3},
     {"items": ["item 3", "item 4"], "n": 3, "temperature": 0.1, "top_p": 0.5, "exclude": ["item 7"]},
     {"item": "item 9", "n": 3, "temperature": 0.1, "method": "certified"},
+    {"item": "item 9", "n": 3, "temperature": 0.1, "allow": ["item 1", "item 2", "item 9"], "exclude": ["item 1"]},
     {"queries": items(1, seed=5).tolist(), "n": 3, "temperature": 0.1, "method": "top-k", "k": 20, "tolerance": 0.5},
     {"queries": items(1, seed=6).tolist(), "n": 3, "temperature": 0.5, "replace": False, "exclude": ["item 2"]},
 ]
@@ -33,6 +34,8 @@ def recomputed(index, row):
     names = ("temperature", "method", "probes", "tolerance", "top_p", "k", "unknown")
     options = {name: row[name] for name in names if row[name] is not None}
     query, excluded = np.array(row["query"], np.float32), row["exclude"] or []
+    if row["allow"] is not None:
+        options["allow"] = row["allow"]
     if row["replace"]:
         return index.log_prob(query, row["ids"], exclude=excluded or None, **options)
     # A slate, step by step: each is drawn from what the steps before it left.

@@ -44,6 +44,8 @@ def test_draws_are_those_in_process(server, index, method):
         {"replace": False},
         {"exclude": ["item 1", "item 2"]},
         {"exclude": [["item 1"], [], None]},
+        {"allow": [f"item {row}" for row in range(50)]},
+        {"allow": [["item 1", "item 2"], ["item 3"], None], "exclude": ["item 1"]},
         {"top_p": 0.5},
         {"probes": 0},
         {"tolerance": 0.5},

@@ -1,12 +1,13 @@
 """Whatever comes is bounded and answered: sizes, slow and silent clients, nonsense, and too many at once."""
 
 import json
+import selectors
 import socket
 import threading
 import time
 
 import pytest
-from servers import D, items, running, wait_until
+from servers import D, Process, items, running, wait_until
 
 QUERY = items(1).tolist()
 
@@ -185,3 +186,54 @@ def test_queries_of_another_size_get_the_sentence_of_the_library(server):
     assert (
         found["detail"] == f"queries have {D + 1} dimensions but this index has {D}; encode them with the same model."
     )
+
+
+def test_under_overload_memory_stays_and_every_answer_is_200_or_429(saved):
+    """Two seconds of 40 connections that never pause, and two requests at a time: memory within 1.2 times.
+
+    Nobody reads the access log, which fills its pipe and stops nobody.
+    """
+    content = request_of({"queries": items(1)[0].tolist(), "temperature": 1.0, "n": 50})
+    with Process(saved, "--in-flight", 2) as server:
+        port = int(server.url.rpartition(":")[2])
+        load(port, content, connections=4, seconds=1.0)
+        before = resident(server.process.pid)
+        statuses = load(port, content, connections=40, seconds=2.0)
+        assert set(statuses) <= {200, 429}
+        assert 200 in statuses
+        assert resident(server.process.pid) <= 1.2 * before
+        # What was sent last may still be there for a moment.
+        wait_until(lambda: server.client.get("/v1/info").status_code == 200)
+
+
+def request_of(body):
+    content = json.dumps(body).encode()
+    head = (
+        b"POST /v1/sample HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    )
+    return head % len(content) + content
+
+
+def load(port, content, connections, seconds):
+    """Statuses of the answers to connections that each send the next request when they have their answer."""
+    watched, statuses, end = selectors.DefaultSelector(), [], time.monotonic() + seconds
+    for _ in range(connections):
+        peer = socket.create_connection(("127.0.0.1", port))
+        watched.register(peer, selectors.EVENT_READ, bytearray())
+        peer.sendall(content)
+    while time.monotonic() < end:
+        for key, _ in watched.select(0.1):
+            key.data.extend(key.fileobj.recv(65536))
+            head, found, body = bytes(key.data).partition(b"\r\n\r\n")
+            if found and len(body) >= int(head.lower().partition(b"content-length: ")[2].split()[0]):
+                statuses.append(int(head[9:12]))
+                key.data.clear()
+                key.fileobj.sendall(content)
+    for key in list(watched.get_map().values()):
+        key.fileobj.close()
+    return statuses
+
+
+def resident(pid):
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1])

@@ -113,7 +113,7 @@ class Front:
         path, status = scope["path"], sent["status"]
         route = path if status not in (404, 405) and path in self._state.known_paths else "other"
         self._state.metrics.answered(route, scope["law"], status, seconds)
-        if self._state.settings.access_log and not (path in OPEN[:2] and status == 200):
+        if (log := self._state.access_log) is not None and not (path in OPEN[:2] and status == 200):
             client = scope.get("client") or ("", 0)
             line = {
                 "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -125,7 +125,7 @@ class Front:
                 "bytes": sent["bytes"],
                 "milliseconds": round(seconds * 1e3, 3),
             }
-            self._state.log_line(line)
+            log.add(line)
 
 
 SAFE_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -87,6 +88,9 @@ def run_worker(state: WorkerState, listening: socket.socket) -> int:
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )
     server = uvicorn.Server(config)
+    # What was loaded until now stays: looking through it for garbage would take milliseconds, again and again.
+    gc.collect()
+    gc.freeze()
     # uvicorn raises the signal again when it has stopped: the process then ends as usual, with code 0.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)

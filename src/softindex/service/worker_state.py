@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Thread
-from typing import Any
 
-import msgspec
-
+from softindex.service.access_log import AccessLog
 from softindex.service.decisions import DecisionLog, recover
 from softindex.service.gate import Gate
 from softindex.service.metrics import Metrics
@@ -32,6 +28,7 @@ class WorkerState:
     local: bool = False
     """Whether only this machine can reach the server."""
     decisions: DecisionLog | None = None
+    access_log: AccessLog | None = None
 
     @classmethod
     def open(cls, settings: Settings) -> WorkerState:
@@ -41,12 +38,9 @@ class WorkerState:
         if settings.log_decisions is not None:
             state.decisions = DecisionLog(settings.log_decisions, queries=settings.log_queries)
             recover(settings.log_decisions)
+        if settings.access_log:
+            state.access_log = AccessLog()
         return state
-
-    def log_line(self, line: Mapping[str, Any]) -> None:
-        """Write one line of JSON to standard error."""
-        sys.stderr.buffer.write(msgspec.json.encode(line) + b"\n")
-        sys.stderr.buffer.flush()
 
     def keep_up(self) -> None:
         """Make the log of decisions durable, and its journal a file when it is due.  For the event loop."""
@@ -63,4 +57,6 @@ class WorkerState:
         self.gate.close()
         if self.decisions is not None:
             self.decisions.close()
+        if self.access_log is not None:
+            self.access_log.close()
         self.served.close()
