@@ -1,4 +1,6 @@
-"""What exclusions cost beside a call without them and beside a scan of everything."""
+"""What exclusions, allowed items and subsets cost beside a call without them and beside a scan of everything."""
+
+import time
 
 import numpy as np
 
@@ -59,10 +61,60 @@ def exclusion_table(title, vectors, queries=60):
     )  # fmt: skip
 
 
+def filters(index, rng):
+    """Options of a call by what they leave: masks and ids, excluded and allowed."""
+    ids, n = index.ids, len(index)
+    half, tenth = rng.permutation(n) < n // 2, rng.permutation(n) < n // 10
+    listed = rng.choice(ids, EXCLUDED, replace=False)
+    return {
+        "half excluded, mask": {"exclude": half},
+        "half excluded, ids": {"exclude": ids[half]},
+        "half allowed, mask": {"allow": half},
+        "a tenth excluded, mask": {"exclude": tenth},
+        "a tenth allowed, mask": {"allow": tenth},
+        f"{EXCLUDED:,} allowed, ids": {"allow": listed},
+        f"all but {EXCLUDED:,} allowed, mask": {"allow": ~np.isin(ids, listed)},
+    }
+
+
+def filter_row(name, index, queries, scan, **options):
+    """Median microseconds of a draw and of the ten best, beside those of `scan`, which scores every item."""
+    asked = {"temperature": TEMPERATURE, "seed": 0, "threads": 1}
+    functions = {
+        "draw": lambda query: index.sample(query, **asked, **options),
+        "exact": lambda query: scan.sample(query, method="exact", **asked),
+        "best": lambda query: index.top_k(query, 10, threads=1, **options),
+    }
+    medians = interleave(functions, queries)
+    exact, draw, best = (medians[which] for which in ("exact", "draw", "best"))
+    microseconds = [f"{value * 1e6:,.0f}" for value in (exact, draw, best)]
+    return [name, *microseconds, f"{draw / exact:.2f}", f"{best / exact:.2f}"]
+
+
+def filter_table(title, vectors, queries=30):
+    """What filters of a call and subsets cost beside a scan of all items."""
+    rng = np.random.default_rng(5)
+    index = softindex.build(vectors, ids=rng.permutation(len(vectors)) * 7, progress=True)
+    chosen = vectors[rng.choice(len(vectors), queries, replace=False)]
+    rows = [filter_row("nothing", index, chosen, index)]
+    rows += [filter_row(name, index, chosen, index, **options) for name, options in filters(index, rng).items()]
+    for share in (0.99, 0.5, 0.1, 0.01):
+        mask = rng.random(len(index)) < share
+        start = time.perf_counter()
+        part = index.subset(mask, threads=1)
+        made = time.perf_counter() - start
+        rows.append(filter_row(f"subset of {share:.0%}, made in {made:.1f} s", part, chosen, index))
+    return Table(
+        f"{title}, t = {TEMPERATURE}: median microseconds of {queries} single-query calls, one thread, with filters",
+        ["filter", "exact, all items", "one draw", "top 10", "draw / exact", "top 10 / exact"],
+        rows,
+    )
+
+
 def run(options):
-    """Exclusions on synth-unbalanced and, where it can be downloaded, on GloVe."""
-    tables = [exclusion_table(f"synth-unbalanced, {options.items:,} x 100", synth_unbalanced(options.items).vectors)]
+    """Exclusions and filters on synth-unbalanced and, where it can be downloaded, on GloVe."""
+    sets = {f"synth-unbalanced, {options.items:,} x 100": synth_unbalanced(options.items).vectors}
     words = glove()
     if words is not None:
-        tables.append(exclusion_table(f"GloVe, {len(words):,} x 100, unit length", words))
-    return tables
+        sets[f"GloVe, {len(words):,} x 100, unit length"] = words
+    return [table(title, vectors) for table in (exclusion_table, filter_table) for title, vectors in sets.items()]

@@ -142,15 +142,16 @@ def restrict(
     if method == TOP_K:
         best = min(items, DEFAULT_K if k is None else check_count(k, "k"))
     rows = [_shorter(source, row) for row in _choices(source, exclude, allow, b, unknown)]
-    counts = np.array([len(row.positions) for row in rows])
-    lists = np.array([row.allows for row in rows])
-    left = np.broadcast_to(np.where(lists, counts, items - counts), b)
+    left: Integers = np.array([len(row.positions) if row.allows else items - len(row.positions) for row in rows])
+    if len(rows) == 1:
+        offsets, positions, left = np.array([0, len(rows[0].positions)]), rows[0].positions, left.repeat(b)
+    else:
+        offsets = np.cumsum([0, *(len(row.positions) for row in rows)])
+        positions = np.concatenate([row.positions for row in rows])
     possible = np.minimum(left, best) if best else left
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    positions = rows[0].positions if len(rows) == 1 else np.concatenate([row.positions for row in rows])
-    flags = lists.astype(np.int64) if lists.any() else None
+    flags = np.array([int(row.allows) for row in rows]) if allow is not None else None
     native = NativeRestriction(offsets, np.ascontiguousarray(positions, np.int64), kept, share, best, flags)
-    empty = kept and share == 1.0 and not best and flags is None and len(positions) == 0
+    empty = kept and share == 1.0 and not best and len(positions) == 0 and (flags is None or not flags.any())
     by = "exclude leaves" if allow is None else "allow leaves" if exclude is None else "allow and exclude leave"
     return Restriction(native, kept, possible, empty, by)
 
