@@ -3,10 +3,13 @@
 from dataclasses import fields
 from types import SimpleNamespace
 
+import numpy as np
+
 from softindex.contents import Contents
 from softindex.fields import flatten
 from softindex.recall import UNMEASURED
 from softindex.records import Codes, Dispersion, Moments, Outliers, Tree
+from softindex.residuals import stored_vectors
 
 
 def _record(record, arrays, prefix="", **given):
@@ -22,7 +25,7 @@ def look_inside(index):
     """vectors, offsets, log_bias, moments, codes, outliers, tree and parameters of an index."""
     arrays, parameters = index._contents.arrays, index.parameters
     return SimpleNamespace(
-        vectors=arrays["vectors"],
+        vectors=np.asarray(stored_vectors(arrays)),
         offsets=arrays["offsets"],
         log_bias=arrays.get("log_bias"),
         moments=_record(Moments, arrays, dispersion=_dispersion(arrays, parameters)),
@@ -34,9 +37,10 @@ def look_inside(index):
     )
 
 
-def put_together(vectors, offsets, ids, log_bias, moments, codes=None, sketch=None):
+def put_together(vectors, offsets, ids, log_bias, moments, codes=None, sketch=None, residuals=None):
     """Contents with a partition of the test's own choice."""
-    arrays = {"vectors": vectors, "offsets": offsets, **flatten(moments)}
+    stored = {"vectors": vectors} if residuals is None else flatten(residuals, "residual_")
+    arrays = {**stored, "offsets": offsets, **flatten(moments)}
     arrays |= {} if log_bias is None else {"log_bias": log_bias}
     arrays |= {} if codes is None else flatten(codes, "code_")
     arrays |= {} if sketch is None else {**flatten(sketch, "sketch_"), "sketch_recall": UNMEASURED}

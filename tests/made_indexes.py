@@ -4,10 +4,12 @@ import numpy as np
 
 from inside import look_inside, put_together
 from softindex.codes import encode
+from softindex.fields import flatten
 from softindex.ids import id_map
 from softindex.index import Index
 from softindex.kernels import Request
 from softindex.moments import measure
+from softindex.residuals import keep_residuals, stored_vectors
 from softindex.sketch import draw_sketch
 
 
@@ -15,16 +17,21 @@ def normal(n, d, seed=0):
     return np.random.default_rng(seed).standard_normal((n, d))
 
 
-def made(vectors, sizes, bias=None, dispersion="none", codes=False, sketch=False):
+def made(vectors, sizes, bias=None, dispersion="none", codes=False, sketch=False, storage="float32"):
     """An index whose clusters are the next sizes[0], sizes[1], ... of the vectors (n, d)."""
     vectors = np.ascontiguousarray(vectors, np.float32)
     offsets, rows = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), np.arange(len(vectors))
     form = min(dispersion, vectors.shape[1]) if isinstance(dispersion, int) else dispersion
     bias = None if bias is None else np.asarray(bias, np.float32)
+    residuals = None
+    if storage != "float32":
+        owners = np.repeat(np.arange(len(sizes)), sizes)
+        residuals, _ = keep_residuals(vectors, owners, rows, offsets, storage=storage, biased=False, threads=1)
+        vectors = np.asarray(stored_vectors({**flatten(residuals, "residual_"), "offsets": offsets}))
     moments = measure(vectors, offsets, log_bias=bias, dispersion=form, threads=1)
     coded = encode(vectors, offsets, moments.means, threads=1) if codes else None
     sketched = draw_sketch(vectors, offsets, moments.means, threads=1) if sketch else None
-    return Index(put_together(vectors, offsets, id_map(None, rows, rows), bias, moments, coded, sketched))
+    return Index(put_together(vectors, offsets, id_map(None, rows, rows), bias, moments, coded, sketched, residuals))
 
 
 def bounds(index, query, temperature):

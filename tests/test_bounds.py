@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from made_indexes import bounds, check_bounds, directions, made, normal, true_logits
+from softindex.residuals import STORAGES
 
 FORMS = ("none", 1, 8, "full")
 
@@ -59,7 +60,7 @@ def lone_coordinate(rng, n, d):
 HOSTILE = (two_points, on_the_sphere, far_offset, cone, duplicates, isotropic, lone_coordinate)
 
 
-def trial(rng, kind):
+def trial(rng, kind, storage):
     """An index of five clusters, one of them empty and one of a single item, a query, and a temperature."""
     d = int(rng.choice([1, 2, 7, 16, 17, 33, 100], p=[0.2, 0.2, 0.2, 0.15, 0.15, 0.05, 0.05]))
     n = int(rng.choice([8, 20, 70]))
@@ -71,7 +72,7 @@ def trial(rng, kind):
     if rng.random() < 0.4:
         bias = rng.choice([1e-3, 1.0, 30.0, 1000.0, 1e6 / 5]) * rng.standard_normal(n).clip(-5, 5)
     form = FORMS[rng.integers(len(FORMS))] if d < 33 else FORMS[rng.integers(3)]
-    index = made(items, sizes, bias, form)
+    index = made(items, sizes, bias, form, storage=storage)
     spread = np.abs(true_logits(index, query.astype(np.float32), 1.0)).max() if bias is None else 1.0
     heat = 10.0 ** rng.uniform(-4, 4)
     # Half the temperatures are such that the scores of the items differ by next to nothing up to hundreds.
@@ -79,11 +80,12 @@ def trial(rng, kind):
     return index, query, scaled
 
 
+@pytest.mark.parametrize("storage", STORAGES)
 @pytest.mark.parametrize("kind", HOSTILE, ids=lambda kind: kind.__name__)
-def test_bounds_hold_of_every_cluster(kind):
+def test_bounds_hold_of_every_cluster(kind, storage):
     rng = np.random.default_rng(HOSTILE.index(kind))
     for _ in range(300):
-        index, query, temperature = trial(rng, kind)
+        index, query, temperature = trial(rng, kind, storage)
         check_bounds(index, query, temperature)
         check_bounds(index, directions(rng, 1, index.dim)[0] * np.linalg.norm(query), temperature)
 
@@ -111,14 +113,15 @@ EXTREMES = {
 }
 
 
+@pytest.mark.parametrize("storage", STORAGES)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", EXTREMES)
-def test_bounds_hold_at_the_limits_of_numbers(name, form):
+def test_bounds_hold_at_the_limits_of_numbers(name, form, storage):
     vectors, query, bias, temperatures = EXTREMES[name]
     if form == "full" and vectors.shape[1] > 100:
         form = 3
     for sizes in ([60], [1, 0, 20, 39]):
-        index = made(vectors, sizes, bias, form)
+        index = made(vectors, sizes, bias, form, storage=storage)
         for temperature in temperatures:
             check_bounds(index, query, temperature)
             check_bounds(index, -query, temperature)

@@ -88,6 +88,23 @@ class TestSizeCorrectedProbed(LawContract):
     build_options: ClassVar = {"dispersion": "none"}
 
 
+class TestTheDefaultInEightBits(LawContract):
+    method = "sd-2ls"
+    build_options: ClassVar = {"storage": "int8"}
+
+
+class TestPublishedInSixteenBits(LawContract):
+    method = "sd-2ls"
+    options: ClassVar = {"probes": 0}
+    build_options: ClassVar = {"storage": "int16"}
+
+
+class TestCertifiedInEightBits(LawContract):
+    method = "certified"
+    build_options: ClassVar = {"storage": "int8"}
+    exact = True
+
+
 class TestTopK(LawContract):
     """Of catalogues with fewer items than k: the softmax itself."""
 

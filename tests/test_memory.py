@@ -43,20 +43,33 @@ SHAPES = {
     "with a bias": {"n": 20_000, "d": 1024, "clusters": 4, "bias": True, "dispersion": "none"},
     "a tree": {"n": 3000, "d": 1200, "tree": True, "clusters": 4},
 }
+SMALLER = {
+    "one byte": ({"n": 400_000, "d": 64, "storage": "int8"}, 1.5),
+    "two bytes, in one cluster": ({"n": 30_000, "d": 1024, "clusters": 1, "storage": "int16"}, 1.75),
+}
+"""With items in fewer bits, and times the vectors: these, the index, and nothing else that grows with it."""
+
+
+def run(options):
+    """Peak memory of a build in a process of its own, the vectors included, and the bytes of the index."""
+    command = [sys.executable, "-c", SCRIPT, json.dumps(options)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    return map(int, done.stdout.split())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_build_takes_little_more_memory_than_its_result(name):
-    run = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(SHAPES[name])],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
+    peak, index = run(SHAPES[name])
     vectors = 4 * SHAPES[name]["n"] * SHAPES[name]["d"]
-    peak, index = map(int, run.stdout.split())
     # Where clusters and outliers are many beside the items, the index itself is more than a quarter larger than them.
     more = max(0, index - 1.25 * vectors)
     assert peak <= 2.5 * vectors + more + PER_ITEM * SHAPES[name]["n"] + ALLOWANCE
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("name", SMALLER)
+def test_a_build_in_fewer_bits_never_holds_the_vectors_as_floats(name):
+    options, times = SMALLER[name]
+    peak, _ = run(options)
+    assert peak <= times * 4 * options["n"] * options["d"] + PER_ITEM * options["n"] + ALLOWANCE

@@ -65,8 +65,26 @@ SOFTINDEX_INLINE IntVector widen(const int16_t* from) {
 #endif
 }
 
+SOFTINDEX_INLINE IntVector widen(const int8_t* from) {
+#if defined(__AVX512F__)
+  return (IntVector)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)from));
+#elif defined(__AVX2__)
+  return (IntVector)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)from));
+#else
+  IntVector result;
+  for (int i = 0; i < width; ++i) result[i] = from[i];
+  return result;
+#endif
+}
+
 // Sixteen small integers as floats; the conversion is exact.
 SOFTINDEX_INLINE Lanes load(const int16_t* from) {
+  Lanes result;
+  for (int p = 0; p < parts; ++p) result.part[p] = __builtin_convertvector(widen(from + p * width), Vector);
+  return result;
+}
+
+SOFTINDEX_INLINE Lanes load(const int8_t* from) {
   Lanes result;
   for (int p = 0; p < parts; ++p) result.part[p] = __builtin_convertvector(widen(from + p * width), Vector);
   return result;

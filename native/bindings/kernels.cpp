@@ -65,6 +65,23 @@ void scan_int8(In<int8_t, 2> rows, In<int16_t, 2> queries, Out<int32_t, 2> dots,
   kernels_named(target).scan_int8(view(rows), pad(queries.data(), b, d).data(), b, dots.data(), n);
 }
 
+template <class Element>
+void scan_residuals(In<Element, 2> integers, In<float, 1> scales, std::optional<In<float, 1>> bias,
+                    In<float, 2> queries, In<float, 1> centre_dots, Out<float, 2> dots, const std::string& target) {
+  const int64_t n = integers.shape(0), d = integers.shape(1), b = queries.shape(0);
+  expect(fits(scales, n) && (!bias || fits(*bias, n)) && fits(queries, b, d), shapes_disagree);
+  expect(fits(centre_dots, b) && fits(dots, b, n) && b <= group_size, shapes_disagree);
+  const std::vector<float> padded_queries = pad(queries.data(), b, d);
+  const float* some[group_size];
+  for (int64_t g = 0; g < b; ++g) some[g] = &padded_queries[g * padded(d)];
+  const Residuals<Element> rows = {view(integers), scales.data(), bias ? bias->data() : nullptr};
+  const Kernels& kernels = kernels_named(target);
+  if constexpr (sizeof(Element) == 1)
+    kernels.scan_residuals_int8(rows, some, centre_dots.data(), b, dots.data(), n);
+  else
+    kernels.scan_residuals_int16(rows, some, centre_dots.data(), b, dots.data(), n);
+}
+
 double weigh(In<float, 1> dots, double temperature, std::optional<In<float, 1>> bias, Out<float, 1> weights,
              Out<double, 1> prefix, const std::string& target) {
   const int64_t n = dots.shape(0);
@@ -139,6 +156,12 @@ void bind_scans(nb::module_& m) {
         "Fill dots (b, n) with the dot products of 16-bit rows (n, d) and one to four queries (b, d).");
   m.def("scan_int8", &scan_int8, "rows"_a, "queries"_a, "dots"_a, "target"_a = "",
         "Fill dots (b, n) with exact dot products of 8-bit rows (n, d) and 16-bit queries (b, d).");
+  m.def("scan_residuals_int8", &scan_residuals<int8_t>, "integers"_a, "scales"_a, "bias"_a.none(), "queries"_a,
+        "centre_dots"_a, "dots"_a, "target"_a = "",
+        "Fill dots (b, n) with the dot products of items kept in 8 bits and one to four queries (b, d).");
+  m.def("scan_residuals_int16", &scan_residuals<int16_t>, "integers"_a, "scales"_a, "bias"_a.none(), "queries"_a,
+        "centre_dots"_a, "dots"_a, "target"_a = "",
+        "Fill dots (b, n) with the dot products of items kept in 16 bits and one to four queries (b, d).");
   m.def("sketch_masks", &sketch_masks, "values"_a, "scales"_a, "queries"_a, "limits"_a, "masks"_a, "target"_a = "",
         "Fill masks (b, blocks) with a bit for every item of a sketch that reaches its query's limits (b, 2).");
   m.def("outer_product", &outer_product, "query"_a, "packed"_a, "target"_a = "",
@@ -172,8 +195,9 @@ void bind_kernels(nb::module_& m) {
   bind_scans(m);
   bind_weights(m);
   bind_random(m);
-  m.def("dot_error", &dot_error, "d"_a,
-        "Return a bound on the error of a float32 dot product of d numbers, relative to the product of the norms.");
+  m.def(
+      "dot_error", [](int64_t d) { return dot_error(d); }, "d"_a,
+      "Return a bound on the error of a float32 dot product of d numbers, relative to the product of the norms.");
   m.attr("BLOCK") = block_size;
   m.attr("LANES") = lanes;
 }

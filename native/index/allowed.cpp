@@ -26,8 +26,8 @@ std::vector<double> score(const Query& query, const Positions& listed) {
     int64_t end = next + 1;
     while (end < listed.count && end - next < at_once && listed.first[end] == listed.first[end - 1] + 1) ++end;
     if (end - next == 1 && next + ahead < listed.count) {
-      const char* row = (const char*)vector_at(view, listed.first[next + ahead]);
-      for (int64_t byte = 0; byte < view.d * (int64_t)sizeof(float); byte += 64) __builtin_prefetch(row + byte);
+      const StoredItem item = stored_at(view, listed.first[next + ahead]);
+      for (int64_t byte = 0; byte < item.bytes; byte += 64) __builtin_prefetch((const char*)item.first + byte);
     }
     scan_items(query.kernels, view, listed.first[next], listed.first[end - 1] + 1, query.vector, dots.data());
     for (int64_t i = next; i < end; ++i) {

@@ -138,8 +138,8 @@ SketchQuery BestSearch::aim_at(int64_t cluster) {
 }
 
 void BestSearch::note(int64_t position) {
-  const char* row = (const char*)vector_at(view_, position);
-  for (int64_t byte = 0; byte < view_.d * (int64_t)sizeof(float); byte += 64) __builtin_prefetch(row + byte, 0, 3);
+  const StoredItem item = stored_at(view_, position);
+  for (int64_t byte = 0; byte < item.bytes; byte += 64) __builtin_prefetch((const char*)item.first + byte, 0, 3);
   if (noted_count_ == most_noted) settle();
   noted_[noted_count_++] = position;
 }

@@ -64,17 +64,19 @@ double largest_deviation(const View& view, int64_t cluster, double mean_dot, dou
 }  // namespace
 
 QueryLength measure_query(Query& query) {
-  return {std::sqrt(query.squared_norm()) * (1 + 1e-12), dot_error(query.view.d)};
+  const double norm = std::sqrt(query.squared_norm()) * (1 + 1e-12);
+  return {norm, query.view.rounding(), query.view.vanished(norm)};
 }
 
 double scan_error(const Query& query, const QueryLength& length, double longest) {
-  const double dots = length.rounding * length.norm * longest + underflow_error(query.view.d);
+  const double dots = length.rounding * length.norm * longest + length.vanished;
   return dots / query.request.temperature + weight_slack;
 }
 
 double exhaustive_error(Query& query, double log_partition, double largest_bias) {
   const double norm = std::sqrt(query.squared_norm());
-  const double dots = dot_error(query.view.d) * norm * query.view.longest / query.request.temperature;
+  const View& view = query.view;
+  const double dots = (view.rounding() * norm * view.longest_sum + view.vanished(norm)) / query.request.temperature;
   double terms = std::fabs(log_partition);
   // Taking items away from masses relative to the pivot may leave a sum far below it.
   if (query.request.restriction != nullptr) terms += std::fabs(query.pivot / query.request.temperature);
@@ -85,12 +87,12 @@ double best_score_bound(const Query& query, const QueryLength& length, int64_t c
   const View& view = query.view;
   const double norm = length.norm;
   // |q|R around the mean, and the rounding of both dot products.
-  double bound = query.mean_dots[c] + norm * ((double)view.radii[c] + 2.02 * length.rounding * view.norm_max[c]);
+  double bound = query.mean_dots[c] + norm * ((double)view.radii[c] + 2.02 * length.rounding * view.summed_lengths[c]);
   if (view.bias_max != nullptr) {
     const double bias = query.request.temperature * view.bias_max[c];
     bound += bias + 0x1.0p-50 * (std::fabs(bias) + norm * view.norm_max[c]);
   }
-  return bound + 2 * underflow_error(view.d);
+  return bound + 2 * length.vanished;
 }
 
 void log_mass_bounds(Query& query, double* lower, double* upper) {
@@ -101,7 +103,7 @@ void log_mass_bounds(Query& query, double* lower, double* upper) {
   const double temperature = query.request.temperature, lost = query.rounding_loss;
   const QueryLength length = measure_query(query);
   const double norm = length.norm, inverse = 1.0 / temperature, pivot = query.pivot;
-  const double rounded_cosine = length.rounding + 1e-9, vanished = underflow_error(view.d);
+  const double rounded_cosine = length.rounding + 1e-9, vanished = length.vanished;
   // A coordinate of a stored mean is off by `unit` of itself, or by half the smallest float32 there is.
   const double smallest = norm * std::sqrt((double)view.d) * 0x1.0p-149;
   const double squared_temperature = temperature * temperature;
@@ -116,7 +118,8 @@ void log_mass_bounds(Query& query, double* lower, double* upper) {
     }
     const double mean_dot = dots[c], longest = norm * (double)view.norm_max[c];
     // The dot with the mean rounds, the stored mean is a rounded one, and every score of a scan rounds again.
-    const double rounded = length.rounding * longest + vanished, centre = rounded + 2 * unit * longest + smallest;
+    const double rounded = length.rounding * norm * view.summed_lengths[c] + vanished,
+                 centre = rounded + 2 * unit * longest + smallest;
     const double score_slack = centre + rounded;
     const double slack = inverse * score_slack + scan_slack + 1e-14 * std::fabs(log_sizes[c]) +
                          1e-15 * inverse * (std::fabs(mean_dot) + std::fabs(pivot));

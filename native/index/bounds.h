@@ -11,7 +11,8 @@ constexpr double weight_slack = 1e-4;
 // The length of a query and what float32 may add to any dot product with it, in units of the other's length.
 struct QueryLength {
   double norm;      // at least |q|
-  double rounding;  // at least the rounding error of a dot product over the other vector's length
+  double rounding;  // at least the rounding error of a dot product over |q| and the other's length (View::rounding)
+  double vanished;  // at least the absolute error beside it (View::vanished)
 };
 QueryLength measure_query(Query& query);
 

@@ -43,7 +43,7 @@ double Certificate::weigh(int64_t cluster, const float* dots) {
 
 double Certificate::scan(int64_t cluster) {
   const float* dots = scan_cluster(query_, cluster);
-  if (view_.size(next_) > 0) fetch(vector_at(view_, view_.offsets[next_]));
+  if (view_.size(next_) > 0) fetch(stored_at(view_, view_.offsets[next_]).first);
   const double result = weigh(cluster, dots);
   if (state(cluster) == State::bounded) scored_ += view_.size(cluster);
   states_[cluster] = (uint8_t)State::scanned;

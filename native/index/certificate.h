@@ -51,13 +51,13 @@ class Certificate {
 
   // What rounding may add to the log mass of a cluster that was scanned or coded.
   double error(int64_t cluster) const {
-    return state(cluster) == State::bounded ? 0.0 : scan_error(query_, length_, view_.norm_max[cluster]);
+    return state(cluster) == State::bounded ? 0.0 : scan_error(query_, length_, view_.summed_lengths[cluster]);
   }
   // The same for any cluster.
-  double largest_error() const { return scan_error(query_, length_, view_.longest); }
+  double largest_error() const { return scan_error(query_, length_, view_.longest_sum); }
   // The same for the logit of one item.
   double item_error(int64_t cluster) const {
-    return inverse_ * (length_.rounding * length_.norm * view_.norm_max[cluster] + underflow_error(view_.d));
+    return inverse_ * (length_.rounding * length_.norm * view_.summed_lengths[cluster] + length_.vanished);
   }
 
  private:

@@ -277,7 +277,7 @@ void Engine::sample_all_scanned(const Request& request, const DrawResults& resul
   sample(exhaustive(request), results);
   for (int64_t q = 0; q < request.b; ++q) {
     const double norm = std::sqrt(squared_norm(request.queries + q * view_.d, view_.d));
-    const double rounding = dot_error(view_.d) * norm * view_.longest + underflow_error(view_.d);
+    const double rounding = view_.rounding() * norm * view_.longest_sum + view_.vanished(norm);
     const double slack = rounding / request.temperature + weight_slack;
     write(results.log_partition, q, results.log_partition.value[q], slack);
     for (int64_t j = q * results.n; j < (q + 1) * results.n; ++j) {

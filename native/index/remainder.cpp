@@ -22,8 +22,8 @@ constexpr double largest_share = 0.5;
 constexpr int64_t ahead = 8;
 
 void fetch(const View& view, int64_t position) {
-  const char* row = (const char*)vector_at(view, position);
-  for (int64_t byte = 0; byte < view.d * (int64_t)sizeof(float); byte += 64) __builtin_prefetch(row + byte);
+  const StoredItem item = stored_at(view, position);
+  for (int64_t byte = 0; byte < item.bytes; byte += 64) __builtin_prefetch((const char*)item.first + byte);
 }
 
 // The cluster of a position that lies in this cluster or a later one.

@@ -26,6 +26,48 @@ void for_each_run(const View& view, int64_t from, int64_t to, const PerRows& per
   }
 }
 
+// One query or four, and where their dot products go.
+struct Scan {
+  const float* const* queries;
+  int64_t count;
+  float* dots;
+  int64_t stride;
+};
+
+// The items from .. to, kept as integers of one type.
+template <class Element, class Kernel>
+void scan_residuals(const Kernels& kernels, const View& view, const Element* integers, Kernel kernel, int64_t from,
+                    int64_t to, const Scan& scan) {
+  const StoredResiduals& stored = view.residuals;
+  const int64_t d = view.d, width = d * (int64_t)sizeof(Element);
+  if (stored.guard != nullptr) stored.guard->check(from * width, to * width);
+  int64_t cluster = view.cluster_of(from);
+  for (int64_t next = from, end = from; next < to; next = end, ++cluster) {
+    end = std::min(to, view.offsets[cluster + 1]);
+    if (end == next) continue;
+    const Rows centre = {stored.centres + cluster * d, 1, d, stored.centres + view.k * d};
+    float centre_dots[group_size];
+    if (scan.count == group_size)
+      kernels.scan_group(centre, scan.queries, centre_dots, 1);
+    else
+      for (int64_t g = 0; g < scan.count; ++g) kernels.scan(centre, scan.queries[g], centre_dots + g);
+    const Residuals<Element> rows = {{integers + next * d, end - next, d, integers + view.extent * d},
+                                     stored.scales + next,
+                                     stored.bias == nullptr ? nullptr : stored.bias + next};
+    kernel(rows, scan.queries, centre_dots, scan.count, scan.dots + (next - from), scan.stride);
+  }
+}
+
+// Whether the items are kept as integers; then their dot products are filled in.
+bool scan_if_residuals(const Kernels& kernels, const View& view, int64_t from, int64_t to, const Scan& scan) {
+  const StoredResiduals& stored = view.residuals;
+  if (stored.int8 != nullptr)
+    scan_residuals(kernels, view, stored.int8, kernels.scan_residuals_int8, from, to, scan);
+  else if (stored.int16 != nullptr)
+    scan_residuals(kernels, view, stored.int16, kernels.scan_residuals_int16, from, to, scan);
+  return stored.present();
+}
+
 }  // namespace
 
 void mark_removed(const View& view, int64_t from, int64_t to, float* scores) {
@@ -36,20 +78,25 @@ void mark_removed(const View& view, int64_t from, int64_t to, float* scores) {
 }
 
 void scan_items(const Kernels& kernels, const View& view, int64_t from, int64_t to, const float* query, float* dots) {
-  for_each_run(view, from, to, [&](const Rows& rows, int64_t place) { kernels.scan(rows, query, dots + place); });
+  if (!scan_if_residuals(kernels, view, from, to, {&query, 1, dots, 0}))
+    for_each_run(view, from, to, [&](const Rows& rows, int64_t place) { kernels.scan(rows, query, dots + place); });
   mark_removed(view, from, to, dots);
 }
 
 void scan_items_group(const Kernels& kernels, const View& view, int64_t from, int64_t to, const float* const* queries,
                       float* dots, int64_t stride) {
-  for_each_run(view, from, to,
-               [&](const Rows& rows, int64_t place) { kernels.scan_group(rows, queries, dots + place, stride); });
+  if (!scan_if_residuals(kernels, view, from, to, {queries, group_size, dots, stride}))
+    for_each_run(view, from, to,
+                 [&](const Rows& rows, int64_t place) { kernels.scan_group(rows, queries, dots + place, stride); });
   for (int64_t g = 0; g < group_size; ++g) mark_removed(view, from, to, dots + g * stride);
 }
 
-const float* vector_at(const View& view, int64_t position) {
+StoredItem stored_at(const View& view, int64_t position) {
+  const StoredResiduals& stored = view.residuals;
+  if (stored.int8 != nullptr) return {stored.int8 + position * view.d, view.d};
+  if (stored.int16 != nullptr) return {stored.int16 + position * view.d, view.d * (int64_t)sizeof(int16_t)};
   const Run* run = run_at(view, position);
-  return run->rows + (position - run->begin) * view.d;
+  return {run->rows + (position - run->begin) * view.d, view.d * (int64_t)sizeof(float)};
 }
 
 }  // namespace softindex

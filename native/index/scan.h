@@ -18,7 +18,11 @@ void scan_items_group(const Kernels& kernels, const View& view, int64_t from, in
 // Marks the removed items among scores of the positions from .. to.
 void mark_removed(const View& view, int64_t from, int64_t to, float* scores);
 
-// The vector of the item at a position.
-const float* vector_at(const View& view, int64_t position);
+// Where the item at a position is kept, to be fetched ahead of time; it may be kept as integers.
+struct StoredItem {
+  const void* first;
+  int64_t bytes;
+};
+StoredItem stored_at(const View& view, int64_t position);
 
 }  // namespace softindex

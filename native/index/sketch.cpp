@@ -44,9 +44,9 @@ SketchQuery aim(const Query& query, const SketchedQuery& sketched, const QueryLe
   const double shift = slack + 0x1.0p-17 * sketched.size - 7.5 * sketched.sum;
   // The rounding of two float32 products, with the mean (no longer than the longest item and the radius together) and
   // with the item itself.
-  const double norms = 2.0 * view.norm_max[cluster] + view.radii[cluster];
+  const double norms = view.summed_lengths[cluster] + view.norm_max[cluster] + view.radii[cluster];
   double rest = score - query.mean_dots[cluster];
-  double rounding = length.rounding * length.norm * norms + 2 * underflow_error(view.d) + 0x1.0p-50 * std::fabs(score);
+  double rounding = length.rounding * length.norm * norms + 2 * length.vanished + 0x1.0p-50 * std::fabs(score);
   if (view.bias_max != nullptr) {
     const double bias = query.request.temperature * view.bias_max[cluster];
     rest -= bias;

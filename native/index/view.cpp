@@ -42,6 +42,10 @@ double log_sum(const double* values, int64_t count) {
 // The pieces of memory that hold the vectors: one array, or "segment.0", "segment.1", ... with a table of runs, each
 // with the position it begins at, its segment and its first row there.
 void add_runs(View& view, ArrayReader& read) {
+  if (read.has("residual_values")) {
+    view.extent = view.offsets[view.k];
+    return;
+  }
   if (!read.has("runs")) {
     view.extent = read.at("vectors", 2).shape[0];
     const float* rows = read.required<float>("vectors", {view.extent, view.d});
@@ -121,6 +125,33 @@ void add_outliers(View& view, ArrayReader& read) {
     require(view.outlier_positions[i] >= least && view.outlier_positions[i] < view.extent,
             "outlier_positions are not increasing positions of items");
   }
+}
+
+void add_residuals(View& view, ArrayReader& read) {
+  if (!read.has("residual_values")) return;
+  StoredResiduals& residuals = view.residuals;
+  if (read.at("residual_values", 2).element == Element::int8)
+    residuals.int8 = read.required<int8_t>("residual_values", {view.n, view.d});
+  else
+    residuals.int16 = read.required<int16_t>("residual_values", {view.n, view.d});
+  residuals.scales = read.required<float>("residual_scales", {view.n});
+  residuals.centres = read.required<float>("residual_centres", {view.k, view.d});
+  residuals.lengths = read.required<float>("residual_lengths", {view.k});
+  residuals.longest = *std::max_element(residuals.lengths, residuals.lengths + view.k);
+  residuals.bias = read.optional<float>("residual_bias", {view.n});
+}
+
+void add_summed_lengths(View& view) {
+  const StoredResiduals& residuals = view.residuals;
+  for (int64_t c = 0; c < view.k; ++c) {
+    double length = view.norm_max[c];
+    if (residuals.present()) {
+      const double centre = std::sqrt(squared_norm(residuals.centres + c * view.d, view.d)) * (1 + 1e-12);
+      length = std::max(length, centre + residuals.lengths[c]);
+    }
+    view.summed_lengths.push_back(length);
+  }
+  view.longest_sum = *std::max_element(view.summed_lengths.begin(), view.summed_lengths.end());
 }
 
 void add_codes(View& view, ArrayReader& read) {
@@ -204,9 +235,11 @@ void add_guards(View& view, const std::map<std::string, const Guard*>& guards) {
     int64_t bytes;
   };
   const int64_t sketch = (view.extent + 15) / 16 * view.sketch_groups * 64;
+  const int64_t residuals = view.extent * view.d * (view.residuals.int8 != nullptr ? 1 : 2);
   const std::map<std::string, Guarded> arrays = {
       {"code_values", {&view.codes_guard, view.codes != nullptr, view.extent * view.d}},
       {"sketch_values", {&view.sketch_guard, view.sketch != nullptr, sketch}},
+      {"residual_values", {&view.residuals.guard, view.residuals.present(), residuals}},
   };
   for (const auto& [name, guard] : guards) {
     if (guard_runs(view, name, guard)) continue;
@@ -241,6 +274,7 @@ View make_view(const Arrays& arrays, const std::map<std::string, const Guard*>& 
   view.bias_max = view.bias == nullptr ? nullptr : read.required<float>("bias_max", {view.k});
   view.dispersion = read_dispersion(read, "", view.k, view.d);
   view.excess = view.dispersion.kind == Forms::none ? nullptr : read.required<float>("excess", {view.k});
+  add_residuals(view, read);
   add_outliers(view, read);
   add_codes(view, read);
   add_sketch(view, read);
@@ -249,11 +283,23 @@ View make_view(const Arrays& arrays, const std::map<std::string, const Guard*>& 
   add_guards(view, guards);
   add_even_sizes(view);
   view.longest = *std::max_element(view.norm_max, view.norm_max + view.k);
+  add_summed_lengths(view);
   for (int64_t c = 0; c < view.k; ++c) {
     view.log_counts.push_back(std::log((double)std::max<int64_t>(view.count(c), 1)));
     view.half_squares.push_back(squared_norm(view.means + c * view.d, view.d) / 2);
   }
   return view;
+}
+
+// A residual passes through five roundings that a vector does not: of its product with the scale, of the sums with the
+// dot products of the centre and of the bias, of the latter's product, and of the item itself to float32.
+double View::rounding() const { return residuals.present() ? dot_error(d, 6) : dot_error(d); }
+
+double View::vanished(double query_norm) const {
+  if (!residuals.present()) return underflow_error(d);
+  // What underflows in a product with the integers is multiplied by the scale, which is no larger than the longest
+  // residual. A coordinate of an item that is too small for float32 is off by half the smallest number there is.
+  return underflow_error(d) * (2 + residuals.longest) + query_norm * std::sqrt((double)d) * 0x1.0p-149;
 }
 
 int64_t View::cluster_of(int64_t position) const {

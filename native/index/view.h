@@ -60,13 +60,30 @@ struct Run {
   const Guard* guard = nullptr;  // checks it before it is read for the first time, or null
 };
 
-// Items are numbered by position, cluster after cluster. Their vectors lie in one array, or in the runs of a catalogue
-// that changes, where some positions hold items that were removed: these have a dot product of -infinity, no weight,
-// and are counted nowhere. Scan items by index/scan.h, which knows all that.
+// Items kept in 8 or 16 bits per number, in place of vectors: an item is the centre of its cluster plus its scale times
+// its integers, rounded to float32.
+struct StoredResiduals {
+  const int8_t* int8 = nullptr;    // (n, d), or null
+  const int16_t* int16 = nullptr;  // (n, d), or null
+  const float* scales = nullptr;   // (n)
+  const float* centres = nullptr;  // (k, d)
+  const float* bias = nullptr;     // (n) the last coordinate of items with a bias, or null: the integers are 0 there
+  const float* lengths = nullptr;  // (k) the longest scale * integers plus |bias|
+  const Guard* guard = nullptr;    // like that of the vectors
+
+  double longest = 0;  // the largest of the lengths
+
+  bool present() const { return int8 != nullptr || int16 != nullptr; }
+};
+
+// Items are numbered by position, cluster after cluster. Their vectors lie in one array, or as integers, or in the runs
+// of a catalogue that changes, where some positions hold items that were removed: these have a dot product of
+// -infinity, no weight, and are counted nowhere. Scan items by index/scan.h, which knows all that.
 struct View {
   int64_t n = 0, d = 0, k = 0;
-  int64_t extent = 0;  // positions: n, and those of items that were removed
-  std::vector<Run> runs;
+  int64_t extent = 0;     // positions: n, and those of items that were removed
+  std::vector<Run> runs;  // none where there are residuals
+  StoredResiduals residuals;
   const int64_t* removed = nullptr;  // (removed_count) positions, increasing
   int64_t removed_count = 0;
   const int64_t* offsets = nullptr;  // (k + 1): cluster c is positions offsets[c] .. offsets[c + 1]
@@ -82,11 +99,15 @@ struct View {
   std::vector<double> log_counts;    // (k) log of the number of items, 0 where there are none
   LogSizes sizes;                    // (k)
   Dispersion dispersion;
-  const float* excess = nullptr;      // (k): estimate + excess |q|^2 is at least q' S q
-  const float* radii = nullptr;       // (k): largest distance of an item from the mean
-  const float* norm_min = nullptr;    // (k)
-  const float* norm_max = nullptr;    // (k)
-  double longest = 0;                 // the largest norm_max
+  const float* excess = nullptr;    // (k): estimate + excess |q|^2 is at least q' S q
+  const float* radii = nullptr;     // (k): largest distance of an item from the mean
+  const float* norm_min = nullptr;  // (k)
+  const float* norm_max = nullptr;  // (k)
+  double longest = 0;               // the largest norm_max
+  // (k): a dot product with an item of the cluster rounds in proportion to this: the length of the longest item, or of
+  // centre and residual together; and the largest of them.
+  std::vector<double> summed_lengths;
+  double longest_sum = 0;
   const float* min_cosine = nullptr;  // (k) of the angle between an item and the mean, or null
   const float* reach = nullptr;       // (k) the largest x.mean / |mean|^2, or null
 
@@ -136,6 +157,11 @@ struct View {
     return {sketch + from * bytes, sketch_scales + from * 16, to - from, sketch_groups};
   }
   int64_t cluster_of(int64_t position) const;
+
+  // How far the dot product of an item and a query, from a scan, may lie from the true one: `rounding` times both
+  // lengths (summed_lengths for the item's), plus `vanished`. No dot product with a mean is farther off.
+  double rounding() const;
+  double vanished(double query_norm) const;
 };
 
 // The view of these arrays, named as they are on disk (see contents.py). std::invalid_argument where one is missing or
@@ -151,8 +177,8 @@ inline double squared_norm(const float* query, int64_t d) {
 
 // How far a float32 dot product of this library may lie from the true one, in units of |a||b|: every product and
 // every addition rounds once, and a term passes through padded(d)/16 + 4 additions.
-inline double dot_error(int64_t d) {
-  const double steps = (double)(padded(d) / lanes) + 6.0;
+inline double dot_error(int64_t d, int64_t further_steps = 0) {
+  const double steps = (double)(padded(d) / lanes + further_steps) + 6.0;
   return steps * 0x1.0p-24 / (1.0 - steps * 0x1.0p-24);
 }
 

@@ -22,6 +22,15 @@ struct Total {
   double log_total;
 };
 
+// Items kept as small integers: the centre of their cluster, plus a scale of their own times the integers. See
+// scan_residuals.h.
+template <class Element>
+struct Residuals {
+  Matrix<Element> integers;
+  const float* scales;  // (count)
+  const float* bias;    // (count) the last coordinate, whose integers and centre are zero; null where it is like others
+};
+
 // Items in four bits per number, and a query that is compared with them: see sketch_masks.cpp.
 struct SketchBlocks {
   const uint8_t* codes;  // (count, groups, 64)

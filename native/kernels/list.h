@@ -7,6 +7,12 @@
   KERNEL(void, scan_group, (Rows rows, const float* const* queries, float* dots, int64_t stride))                      \
   KERNEL(void, scan_int16, (Matrix<int16_t> rows, const float* queries, int64_t count, float* dots, int64_t stride))   \
   KERNEL(void, scan_int8, (Matrix<int8_t> rows, const int16_t* queries, int64_t count, int32_t* dots, int64_t stride)) \
+  KERNEL(void, scan_residuals_int8,                                                                                    \
+         (const Residuals<int8_t>& rows, const float* const* queries, const float* centre_dots, int64_t count,         \
+          float* dots, int64_t stride))                                                                                \
+  KERNEL(void, scan_residuals_int16,                                                                                   \
+         (const Residuals<int16_t>& rows, const float* const* queries, const float* centre_dots, int64_t count,        \
+          float* dots, int64_t stride))                                                                                \
   KERNEL(float, largest, (const float* values, int64_t count))                                                         \
   KERNEL(Mass, weigh,                                                                                                  \
          (const float* dots, int64_t count, double inverse_temperature, const float* bias, float* weights,             \

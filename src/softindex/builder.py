@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from softindex.arguments import (
+    check_choice,
     check_count,
     check_flag,
     check_per_item,
@@ -29,7 +30,8 @@ from softindex.outliers import list_outliers
 from softindex.partition import grow, inverse_order, order_by_cluster, partition, shuffle_clusters
 from softindex.progress import reporting
 from softindex.recall import measure_curve
-from softindex.records import Floats, Ids, Report
+from softindex.records import Floats, Ids, Integers, Json, Partition, Report
+from softindex.residuals import STORAGES, Storage, keep_residuals, stored_vectors
 from softindex.sketch import draw_sketch
 from softindex.vectors import WithBias, read, rearrange
 
@@ -44,9 +46,11 @@ class _Plan(NamedTuple):
     tree: bool
     leaf_items: int | None
     codes: bool
-    sketch: bool
+    sketch: bool | None
+    storage: str
     seed: int
-    threads: int
+    threads: Any
+    """As it was given, and then an int."""
     biased: bool
 
 
@@ -61,13 +65,14 @@ def build(
     tree: bool = False,
     leaf_items: int | None = None,
     codes: bool = False,
-    sketch: bool = True,
+    sketch: bool | None = None,
+    storage: Storage = "float32",
     queries: Any = None,
     seed: int = 0,
     threads: int | None = None,
     progress: bool = False,
 ) -> Index:
-    """Build an index.  The vectors are copied, cluster by cluster, as float32.
+    """Build an index.  The vectors are copied, cluster by cluster, as float32 or in fewer bits (`storage`).
 
     The logit of item i is `(q.x_i + bias_i) / temperature + log_bias_i`.
 
@@ -79,13 +84,14 @@ def build(
         bias: (n,) part of the score, divided by the temperature, such as the bias of an output layer.
         log_bias: (n,) log prior, not divided: an item of log bias log 2 counts as two items.
         clusters: Number of clusters; `round(sqrt(n))` when None.
-        dispersion: What is kept of the spread inside clusters: "none", "full" (covariances), a rank r, or "auto"
-            (rank 8, or full covariances where these are smaller).
+        dispersion: What is kept of their spread: "none", "full" (covariances), a rank, or "auto": 8, or full if less.
         tree: Cut the items in two by 2-means, and again, until no cluster holds more than `leaf_items` (or there are
             `clusters` of them).  Keep the tree for the hierarchical methods; all others work too.
         leaf_items: The most items in a leaf of the tree, 1024 when None.
         codes: Also keep every item in eight bits per number, with a bound on the loss.  Certified draws use them.
-        sketch: The same in four bits.  `top_k` reads it instead of most vectors, and is several times faster.
+        sketch: The same in four bits, for a `top_k` several times as fast.  None: where items are float32.
+        storage: "float32", or "int8" or "int16": numbers rounded to so many bits, about the mean of their cluster.  All
+            laws and proofs are then about the rounded vectors; `parameters["rounding"]` says how far away they are.
         queries: Calibrate the stated error of the default on these, (m, d), as `Index.calibrate` does.
         seed: On one machine the same input, seed and options give the same index.
         threads: Number of threads; all CPUs when None.
@@ -98,7 +104,7 @@ def build(
     n, d = source.vectors.shape
     item_bias = check_per_item(bias, n, name="bias")
     biased = item_bias is not None
-    options = _Plan(clusters, dispersion, tree, leaf_items, codes, sketch, seed, check_threads(threads), biased)
+    options = _Plan(clusters, dispersion, tree, leaf_items, codes, sketch, storage, seed, threads, biased)
     plan = _check(options, d + biased)
     prior = check_per_item(log_bias, n, name="log_bias")
     check_vectors(source.vectors)
@@ -106,10 +112,14 @@ def build(
     batch = None if queries is None else _check_calibrating(queries, d)
     with reporting(progress) as report:
         contents = _build(items, source.ids, prior, plan, report)
-    asked = dispersion if isinstance(dispersion, str) else plan.dispersion
-    added = {"dim": d, "bias": biased, "dispersion_asked": asked}
-    index = Index(Contents(contents.arrays, contents.ids, {**contents.parameters, **added}))
+    index = Index(_describe(contents, d, biased, dispersion if isinstance(dispersion, str) else plan.dispersion))
     return index if batch is None else _calibrate(index, batch, threads=plan.threads, progress=progress)
+
+
+def _describe(contents: Contents, d: int, biased: bool, dispersion: str | int) -> Contents:
+    """The contents with what only the caller's arguments say."""
+    added = {"dim": d, "bias": biased, "dispersion_asked": dispersion}
+    return Contents(contents.arrays, contents.ids, {**contents.parameters, **added})
 
 
 def _check_calibrating(queries: Any, d: int) -> Floats:
@@ -132,10 +142,18 @@ def _check(plan: _Plan, width: int) -> _Plan:
         dispersion=choose_dispersion(plan.dispersion, width),
         tree=check_flag(plan.tree, "tree"),
         leaf_items=_check_leaf_items(plan.leaf_items, tree=plan.tree, clusters=plan.clusters),
-        codes=check_flag(plan.codes, "codes"),
-        sketch=check_flag(plan.sketch, "sketch"),
+        codes=_check_codes(plan),
+        sketch=plan.storage == "float32" if plan.sketch is None else check_flag(plan.sketch, "sketch"),
+        storage=check_choice(plan.storage, "storage", STORAGES),
         seed=check_seed(plan.seed),
+        threads=check_threads(plan.threads),
     )
+
+
+def _check_codes(plan: _Plan) -> bool:
+    if check_flag(plan.codes, "codes") and plan.storage != "float32":
+        raise InputError("codes are kept beside float32 vectors; leave codes out, or pass storage='float32'.")
+    return plan.codes
 
 
 def _check_leaf_items(leaf_items: Any, *, tree: bool, clusters: int | None) -> int | None:
@@ -160,10 +178,10 @@ def _build(items: Any, ids: Ids | None, log_bias: Floats | None, plan: _Plan, re
     order, offsets = order_by_cluster(parts)
     shuffle_clusters(order, offsets, seed=plan.seed)
     positions = inverse_order(order)
-    placed = rearrange(items, positions, report=report)
+    placed, stored, rounding = _place(items, parts, positions, offsets, plan, report)
     prior = None if log_bias is None else log_bias[order]
     moments = measure(placed, offsets, log_bias=prior, dispersion=plan.dispersion, **every)
-    arrays: dict[str, NDArray[Any]] = {"vectors": placed, "offsets": offsets, **flatten(moments)}
+    arrays: dict[str, NDArray[Any]] = {**stored, "offsets": offsets, **flatten(moments)}
     arrays |= flatten(list_outliers(placed, offsets, moments.means, threads=plan.threads), "outlier_")
     if prior is not None:
         arrays["log_bias"] = prior
@@ -187,8 +205,23 @@ def _build(items: Any, ids: Ids | None, log_bias: Floats | None, plan: _Plan, re
         "dispersion": moments.dispersion.kind,
         "rank": moments.dispersion.rank,
         "log_bias": prior is not None,
+        "storage": plan.storage,
+        **({} if rounding is None else {"rounding": rounding}),
         "codes": plan.codes,
         "sketch": plan.sketch,
         "tree": plan.tree,
     }
     return Contents(arrays, names, parameters)
+
+
+def _place(
+    items: Any, parts: Partition, positions: NDArray[Any], offsets: Integers, plan: _Plan, report: Report | None
+) -> tuple[Any, dict[str, NDArray[Any]], Json | None]:
+    """The items in cluster order, the arrays that hold them, and what was lost by rounding."""
+    if plan.storage == "float32":
+        placed = rearrange(items, positions, report=report)
+        return placed, {"vectors": placed}, None
+    every: dict[str, Any] = {"storage": plan.storage, "biased": plan.biased, "threads": plan.threads, "report": report}
+    residuals, rounding = keep_residuals(items, parts.assignment, positions, offsets, **every)
+    arrays = flatten(residuals, "residual_")
+    return stored_vectors({**arrays, "offsets": offsets}), arrays, rounding

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softindex.outward import round_up
-from softindex.quantise import quantise, row_norms
+from softindex.quantise import largest_by_cluster, quantise, round_up_lengths, row_norms
 from softindex.records import Codes, Doubles, Floats, Integers, Report
 from softindex.workers import workers
 
@@ -49,7 +48,7 @@ def encode(
         for done, _ in enumerate(pool.map(one, range(0, n, step)), 1):
             if report is not None and (done % 64 == 0 or done * step >= n):
                 report("encoding", min(done * step, n), n)
-    return Codes(codes, scales, _largest(errors, offsets), _largest(lengths, offsets))
+    return Codes(codes, scales, largest_by_cluster(errors, offsets), largest_by_cluster(lengths, offsets))
 
 
 def _encode_block(residuals: Doubles) -> tuple[Doubles, Floats, Floats, Floats]:
@@ -58,18 +57,4 @@ def _encode_block(residuals: Doubles) -> tuple[Doubles, Floats, Floats, Floats]:
     rounded = 2.0**-52 * row_norms(residuals)
     codes, scales, decoded = quantise(residuals, LARGEST)
     residuals -= decoded
-    return codes, scales, _up(row_norms(residuals) + rounded), _up(row_norms(decoded))
-
-
-def _up(values: Doubles) -> Floats:
-    """Rounded up, but for zero: nothing was rounded there."""
-    return np.where(values > 0.0, round_up(values), np.float32(0.0))
-
-
-def _largest(values: Floats, offsets: Integers) -> Floats:
-    """The largest of values (n,) in each cluster: (k,), zero where a cluster is empty."""
-    result = np.zeros(len(offsets) - 1, np.float32)
-    filled = np.flatnonzero(np.diff(offsets) > 0)
-    if len(filled):
-        result[filled] = np.maximum.reduceat(values, offsets[filled])
-    return result
+    return codes, scales, round_up_lengths(row_norms(residuals) + rounded), round_up_lengths(row_norms(decoded))

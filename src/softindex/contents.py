@@ -17,6 +17,7 @@ from softindex.id_checks import check_id_map
 from softindex.ids import IdMap, id_map_from_arrays
 from softindex.kernels import Engine, Guard, preferred_target
 from softindex.records import Floats, Integers, Items, Json, Stored
+from softindex.residuals import STORAGES, Decoded, stored_vectors
 from softindex.statements import check_clusters, check_items
 from softindex.store import check_guards
 
@@ -27,13 +28,14 @@ MOST_CUTS = 4096
 
 SUBSET = "subset."
 """Of the names of the arrays of subsets: one each, numbered."""
-LAZY = {"vectors", "code_values", "sketch_values"}
+LAZY = {"vectors", "residual_values", "code_values", "sketch_values"}
 """Large arrays that are checked where the engine first reads them."""
 STATED_SINCE = {"bias": 2, "codes": 2, "tree": 2, "sketch": 3}
 """Format version that began to state each of these parameters; in older files it is False."""
 CHOICES: dict[str, tuple[Any, ...]] = {
     "dispersion": ("none", "full", "rank"),
     "ids": ("rows", "integers", "strings"),
+    "storage": STORAGES,
     **dict.fromkeys((*STATED_SINCE, "log_bias"), (True, False)),
 }
 
@@ -107,7 +109,8 @@ class Contents:
         self.check()
         runs = self.arrays.get("runs")
         if runs is None:
-            return np.take(self.arrays["vectors"], positions, axis=0)
+            vectors = stored_vectors(self.arrays)
+            return np.take(vectors, positions, axis=0) if isinstance(vectors, np.ndarray) else vectors[positions]
         last = int(runs[:, 1].max())
         return gather(runs, [self.arrays[f"segment.{number}"] for number in range(last + 1)], positions)
 
@@ -125,7 +128,11 @@ class Contents:
         """The vectors, biases, offsets and means; copies where they do not lie in one array."""
         self.check()
         arrays, d = self.arrays, self.parameters["dim"]
-        vectors, offsets, log_bias = arrays.get("vectors"), arrays["offsets"], arrays.get("log_bias")
+        offsets, log_bias = arrays["offsets"], arrays.get("log_bias")
+        vectors: Any = None if "runs" in arrays else stored_vectors(arrays)
+        if isinstance(vectors, Decoded):
+            bias, vectors = vectors.bias, vectors if vectors.bias is None else vectors.without_bias()
+            return Items(vectors, offsets, log_bias, arrays["means"][:, :d], bias)
         if vectors is None:
             places = self.positions()
             vectors, log_bias = self.vectors_at(places), None if log_bias is None else log_bias[places]
@@ -177,9 +184,10 @@ def from_stored(stored: Stored) -> Contents:
     """The contents that were saved; CorruptIndexError where an array is missing or does not fit."""
     # The first files of version 2 do not say whether items have log biases either.
     unstated: dict[str, Any] = {name: False for name, since in STATED_SINCE.items() if stored.version < since}
-    unstated["log_bias"] = "log_bias" in stored.arrays
+    unstated |= {"log_bias": "log_bias" in stored.arrays, "storage": "float32"}
     parameters = {**unstated, **stored.parameters}
     check_choices(parameters, CHOICES)
+    _check_rounding(parameters, stored.version)
     # All other arrays are read in full, here or by every call.
     check_guards(stored.guards, stored.guards.keys() - LAZY)
     sizes, subsets = _sizes(parameters), {}
@@ -214,6 +222,17 @@ def _read_subsets(names: Any, arrays: Mapping[str, NDArray[Any]], n: int) -> dic
     return found
 
 
+def _check_rounding(parameters: Json, version: int) -> None:
+    """What was lost by rounding is stated where items are kept in fewer bits, which came with version 3."""
+    if parameters["storage"] == "float32":
+        return
+    rounding = parameters.get("rounding")
+    stated = rounding if isinstance(rounding, dict) else {}
+    numbers = [stated.get(name) for name in ("largest", "mean", "relative")]
+    if version < 3 or not all(type(number) is float and 0.0 <= number < float("inf") for number in numbers):
+        raise damaged(f"its parameter rounding is {show(rounding)}")
+
+
 def _check_statements(stored: Stored, arrays: Mapping[str, NDArray[Any]], ids: IdMap) -> None:
     """Compare what can be computed again, of arrays whose values are looked at."""
 
@@ -225,7 +244,7 @@ def _check_statements(stored: Stored, arrays: Mapping[str, NDArray[Any]], ids: I
             check_id_map(ids)
         if seen("means", "log_bias", "tree_means"):
             check_clusters(arrays)
-            if seen("vectors", "code_values"):
+            if seen("vectors", "residual_values", "code_values"):
                 check_items(arrays)
 
 
@@ -241,7 +260,9 @@ def _sizes(parameters: Json) -> dict[str, int]:
 def _groups(parameters: Json) -> set[str]:
     """Groups of arrays that the parameters ask for; in version 1 the outliers may be missing."""
     kind = parameters["dispersion"]
-    groups = {parameters["ids"], f"keyed {parameters['ids']}", kind, "outliers"}
+    groups = {parameters["ids"], f"keyed {parameters['ids']}", kind, "outliers", parameters["storage"]}
+    if parameters["storage"] != "float32":
+        groups |= {"residuals"} | ({"residual bias"} if parameters["bias"] else set())
     groups |= {name for name in ("codes", "tree", "log_bias", "sketch") if parameters[name]}
     groups |= {"calibration"} if parameters.get("calibration") is not None else set()
     return groups | {f"tree-{kind}"} if parameters["tree"] else groups

@@ -186,7 +186,13 @@ _IDS = (
 INDEX = Table(
     "index",
     (
-        Field("vectors", "float32", "n w", values="finite"),
+        Field("vectors", "float32", "n w", "float32", values="finite"),
+        Field("residual_values", "int8", "n w", "int8", since=3),
+        Field("residual_values", "int16", "n w", "int16", since=3),
+        Field("residual_scales", "float32", "n", "residuals", since=3, values="nonnegative"),
+        Field("residual_centres", "float32", "k w", "residuals", since=3, values="finite"),
+        Field("residual_lengths", "float32", "k", "residuals", since=3, values="nonnegative"),
+        Field("residual_bias", "float32", "n", "residual bias", since=3, values="finite"),
         Field("offsets", "int64", "k+1"),
         Field("means", "float32", "k w", values="finite"),
         Field("log_sizes", "float64", "k", values="log"),

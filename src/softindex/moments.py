@@ -220,10 +220,17 @@ def _measure_single_items(results: _Results, vectors: NDArray[Any], spans: _Span
 class _Members:
     """The items of one cluster, read in blocks."""
 
-    vectors: NDArray[Any]
+    vectors: Any
+    """Of all items: an array, or `Decoded`."""
     begin: int
     end: int
     log_bias: Floats | None
+
+    def rows(self) -> Any:
+        """Their vectors (n, d), of which blocks can be read."""
+        if isinstance(self.vectors, np.ndarray):
+            return self.vectors[self.begin : self.end]
+        return self.vectors.between(self.begin, self.end)
 
     def weights(self) -> tuple[Doubles, float]:
         """Weights (n,) that sum to one, and the log of their sum before they were normalised."""
@@ -255,7 +262,7 @@ def _measure_cluster(results: _Results, cluster: int, members: _Members, dispers
     _measure_extent(results, cluster, members)
     if dispersion == "none":
         return
-    centred = Centred(members.vectors[members.begin : members.end], mean, np.sqrt(weights))
+    centred = Centred(members.rows(), mean, np.sqrt(weights))
     kept = keep_full(centred, room) if dispersion == "full" else keep_leading(centred, int(dispersion), room)
     _store(results, cluster, kept)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from softindex.records import Doubles, Floats
+from softindex.outward import round_up
+from softindex.records import Doubles, Floats, Integers
 
-__all__ = ["quantise", "row_norms"]
+__all__ = ["largest_by_cluster", "quantise", "round_up_lengths", "row_norms"]
 
 
 def quantise(rows: Doubles, largest: int, *, clip: float = 1.0) -> tuple[Doubles, Floats, Doubles]:
@@ -31,3 +32,17 @@ def quantise(rows: Doubles, largest: int, *, clip: float = 1.0) -> tuple[Doubles
 def row_norms(rows: Doubles) -> Doubles:
     """Norms (m,) of rows (m, d), not below the true ones: float64 rounds each sum by less than is added here."""
     return np.asarray(np.sqrt(np.einsum("nd,nd->n", rows, rows)) * (1.0 + (rows.shape[1] + 4) * 2.0**-52))
+
+
+def round_up_lengths(values: Doubles) -> Floats:
+    """Rounded up to float32, but for zero: nothing was rounded there."""
+    return np.where(values > 0.0, round_up(values), np.float32(0.0))
+
+
+def largest_by_cluster(values: Floats, offsets: Integers) -> Floats:
+    """The largest of values (n,) in each cluster: (k,), zero where a cluster is empty."""
+    result = np.zeros(len(offsets) - 1, np.float32)
+    filled = np.flatnonzero(np.diff(offsets) > 0)
+    if len(filled):
+        result[filled] = np.maximum.reduceat(values, offsets[filled])
+    return result

@@ -14,6 +14,7 @@ from softindex.errors import InputError
 from softindex.kernels import BestResults, Engine, Law, NativeRestriction, Request, preferred_target
 from softindex.laws import ADAPTIVE, EXACT, LAWS, TOP_K, find_law
 from softindex.records import Doubles, Floats, Integers, Json
+from softindex.residuals import stored_vectors
 
 __all__ = ["UNMEASURED", "measure_curve", "plan_search", "states_recall"]
 
@@ -44,13 +45,13 @@ def measure_curve(
     whether the last coordinate of an item is its bias; items: their positions, and what reads the vectors there, where
     they do not lie in one array.
     """
-    n, width = len(arrays["vectors"] if items is None else items[0]), arrays["means"].shape[1]
+    n, width = len(stored_vectors(arrays) if items is None else items[0]), arrays["means"].shape[1]
     if n < 2:
         return UNMEASURED
     count = min(QUERIES, n, rows_per_block(QUERY_VALUES, width, least=16))
     chosen = np.random.default_rng(seed).choice(n, count, replace=False)
     if items is None:
-        queries: Floats = arrays["vectors"][chosen]
+        queries: Floats = stored_vectors(arrays)[chosen]
     else:
         chosen = items[0][chosen]
         queries = items[1](chosen)

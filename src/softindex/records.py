@@ -143,6 +143,25 @@ class Codes:
 
 
 @dataclass(frozen=True, slots=True)
+class Residuals:
+    """The items in 8 or 16 bits per number, in place of vectors: centre of the cluster + scale * integers.
+
+    In cluster order; rounded to float32, this is what the items are.
+    """
+
+    values: NDArray[Any]
+    """(n, d) int8 within -127 .. 127 or int16 within -32767 .. 32767; the last column is 0 where there is a bias."""
+    scales: Floats
+    """(n,) value of one integer step of the item; 0 or at least 2^-100."""
+    centres: Floats
+    """(k, d) mean of the vectors that were given, about which the residuals are taken."""
+    bias: Floats | None
+    """(n,) the last coordinate of items with a bias, which is kept as it was given; None without."""
+    lengths: Floats
+    """(k,) no member's scale * integers is longer than this, with its |bias| added (rounded up)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sketch:
     """The items in four bits per number: mean of the cluster + scale * (code - 7.5), in cluster order.
 
@@ -164,8 +183,9 @@ class Sketch:
 class Items:
     """The items of an index, cluster after cluster: row i is the item `index.ids[i]`.  The arrays are not copies."""
 
-    vectors: Floats
-    """(n, d) the items."""
+    vectors: Any
+    """(n, d) float32, the items: an array, or, for an index in fewer bits, `Decoded`, which is indexed like one and
+    decodes the rows that are read."""
     offsets: Integers
     """(k + 1,) cluster c is rows offsets[c] to offsets[c + 1]."""
     log_bias: Floats | None
@@ -177,7 +197,7 @@ class Items:
 
     def scores(self, rows: slice | Integers, queries: Doubles) -> Doubles:
         """q.x + bias of these rows in float64, (m, b) or (m,), for queries (d, b) or one query (d,)."""
-        products = self.vectors[rows].astype(np.float64) @ queries
+        products: Doubles = self.vectors[rows].astype(np.float64) @ queries
         if self.bias is None:
             return products
         return products + (self.bias[rows, None] if products.ndim == 2 else self.bias[rows])

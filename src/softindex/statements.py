@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from softindex.blocks import blocks, rows_per_block
 from softindex.fields import damaged
 from softindex.records import Doubles, Integers
+from softindex.residuals import LARGEST, SMALLEST, Decoded, stored_vectors
 
 __all__ = ["check_clusters", "check_items"]
 
@@ -28,7 +29,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 def check_clusters(arrays: Arrays) -> None:
     """Raise CorruptIndexError where the moments of clusters contradict each other: O(n + k d), no vector is read."""
-    sizes = _check_offsets(arrays["offsets"], len(arrays["vectors"]))
+    sizes = _check_offsets(arrays["offsets"], len(stored_vectors(arrays)))
     means = _lengths(arrays["means"])
     radii, shortest, longest = (arrays[name].astype(np.float64) for name in ("radii", "norm_min", "norm_max"))
     tiny = 1e-30
@@ -54,7 +55,9 @@ def check_items(arrays: Arrays) -> None:
     """The same for every bound on items, which reads all of them; the form of a cluster's spread is not recomputed."""
     offsets = arrays["offsets"]
     sums = np.zeros(arrays["means"].shape)
-    for rows, clusters, items in _blocks(arrays["vectors"], offsets):
+    if "residual_values" in arrays:
+        _check_residuals(arrays)
+    for rows, clusters, items in _blocks(stored_vectors(arrays), offsets):
         _check_extent(arrays, clusters, items)
         if "code_values" in arrays:
             _check_codes(arrays, rows, clusters, items)
@@ -86,7 +89,7 @@ def _check_offsets(offsets: Integers, n: int) -> Integers:
     return np.asarray(np.diff(offsets))
 
 
-def _blocks(vectors: NDArray[Any], offsets: Integers) -> Iterator[tuple[slice, Integers, Doubles]]:
+def _blocks(vectors: NDArray[Any] | Decoded, offsets: Integers) -> Iterator[tuple[slice, Integers, Doubles]]:
     """Rows, beginning at multiples of sixteen, their clusters and their items in float64."""
     for rows in blocks(len(vectors), rows_per_block(BLOCK_VALUES, 16 * vectors.shape[1]) * 16):
         clusters = np.searchsorted(offsets, np.arange(rows.start, rows.stop), side="right") - 1
@@ -167,6 +170,21 @@ def _check_extent(arrays: Arrays, clusters: Integers, items: Doubles) -> None:
     _require(((products <= reach * mean_lengths**2 * (1 + ROUNDED) + 1e-30) | (reach >= 1e30)).all(), "reach")
 
 
+def _check_residuals(arrays: Arrays) -> None:
+    values, scales = arrays["residual_values"], arrays["residual_scales"].astype(np.float64)
+    _require(((scales == 0) | (scales >= SMALLEST)).all(), "residual_scales")
+    for rows in blocks(len(values), rows_per_block(BLOCK_VALUES, values.shape[1])):
+        clusters = np.searchsorted(arrays["offsets"], np.arange(rows.start, rows.stop), side="right") - 1
+        _require((values[rows] >= -LARGEST[values.dtype.name]).all(), "residual_values")
+        lengths = _lengths(values[rows] * scales[rows, None])
+        if "residual_bias" in arrays:
+            lengths = lengths + np.abs(arrays["residual_bias"][rows])
+            _require((values[rows, -1] == 0).all(), "residual_values")
+        _require((lengths <= arrays["residual_lengths"][clusters] * (1 + SLACK) + 1e-44).all(), "residual_lengths")
+    if "residual_bias" in arrays:
+        _require((arrays["residual_centres"][:, -1] == 0).all(), "residual_centres")
+
+
 def _check_codes(arrays: Arrays, rows: slice, clusters: Integers, items: Doubles) -> None:
     decoded = arrays["code_values"][rows] * arrays["code_scales"][rows, None].astype(np.float64)
     lost = _lengths(items - arrays["means"][clusters] - decoded)
@@ -177,7 +195,7 @@ def _check_codes(arrays: Arrays, rows: slice, clusters: Integers, items: Doubles
 
 
 def _check_outliers(arrays: Arrays) -> None:
-    positions, vectors = arrays["outlier_positions"], arrays["vectors"]
+    positions, vectors = arrays["outlier_positions"], stored_vectors(arrays)
     inside = ((positions >= 0) & (positions < len(vectors))).all() and (np.diff(positions) > 0).all()
     _require(inside, "outlier_positions")
     _require(np.array_equal(vectors[positions], arrays["outlier_vectors"]), "outlier_vectors")
@@ -190,7 +208,7 @@ def _check_outliers(arrays: Arrays) -> None:
 
 def _check_sketch(arrays: Arrays) -> None:
     scales = arrays["sketch_scales"].reshape(-1).astype(np.float64)
-    for rows, clusters, items in _blocks(arrays["vectors"], arrays["offsets"]):
+    for rows, clusters, items in _blocks(stored_vectors(arrays), arrays["offsets"]):
         packed = arrays["sketch_values"][rows.start // 16 : -(-rows.stop // 16)]
         halves = packed.reshape(len(packed), -1, 16, 4).transpose(0, 2, 1, 3)
         codes = np.stack([halves & 15, halves >> 4], axis=3).reshape(len(packed) * 16, -1)

@@ -101,7 +101,13 @@ def subset_contents(contents: Contents, kept: Integers, *, sketch: bool, threads
         arrays["first_known"] = np.searchsorted(layout.clusters, contents.arrays["first_known"])
     arrays |= _measured(contents, layout, gone, threads)
     ids = SubsetIds(contents.ids, layout.sources, removed)
-    counts = {"items": len(kept), "clusters": len(layout.clusters), "tree": False, "codes": False}
+    counts: dict[str, Any] = {
+        "items": len(kept),
+        "clusters": len(layout.clusters),
+        "tree": False,
+        "codes": False,
+        "storage": "float32",
+    }
     counts["sketch"] = sketch
     made = Contents(arrays, cast(IdMap, ids), {**held, **counts}, guards=guards, snapshot=contents.snapshot)
     if sketch:
@@ -113,7 +119,8 @@ def _lay_out(contents: Contents, kept: Integers, gone: NDArray[np.bool_]) -> _La
     offsets = contents.arrays["offsets"]
     rows = np.diff(offsets)
     counts = np.diff(np.searchsorted(kept, offsets))
-    shared = (counts > 0) & (counts >= LEAST_SHARED * rows)
+    # Items in fewer bits are decoded, and what is decoded is a copy.
+    shared = (counts > 0) & (counts >= LEAST_SHARED * rows) & ("residual_values" not in contents.arrays)
     in_place = np.repeat(shared, rows)
     sources = np.flatnonzero(in_place | ~gone)
     clusters = np.flatnonzero(counts)

@@ -69,6 +69,49 @@ def test_a_scan_reads_nothing_past_the_matrix(target):
         np.testing.assert_array_equal(dots, np.full(7, d, np.float32))
 
 
+def residuals(n, d, seed, kind, biased):
+    """Integers, scales, biases or None, four queries, and the dot products of these with a centre."""
+    rng, largest = np.random.default_rng(seed), np.iinfo(kind).max
+    integers = rng.integers(-largest, largest, (n, d), kind, endpoint=True)
+    scales, bias = np.abs(normal(n, seed + 1, 1e-3)), normal(n, seed + 2) if biased else None
+    if biased:
+        integers[:, -1] = 0
+    return integers, scales, bias, normal((4, d), seed + 3), normal(4, seed + 4)
+
+
+def scan_residuals(integers, scales, bias, queries, centre_dots, target):
+    dots = np.full((len(queries), len(integers)), np.nan, np.float32)
+    kernel = getattr(_native, f"scan_residuals_{integers.dtype}")
+    kernel(integers, scales, bias, queries, centre_dots, dots, target)
+    return dots
+
+
+@few
+@given(
+    n=st.integers(1, 40),
+    d=st.integers(1, 140),
+    seed=st.integers(0, 10**6),
+    kind=st.sampled_from([np.int8, np.int16]),
+    biased=st.booleans(),
+)
+def test_scores_of_residuals_are_within_the_float32_bound_and_the_same_everywhere(n, d, seed, kind, biased):
+    integers, scales, bias, queries, centre_dots = residuals(n, d, seed, kind, biased)
+    dots = scan_residuals(integers, scales, bias, queries, centre_dots, TARGETS[0])
+    lengths = np.linalg.norm(integers * scales[:, None].astype(float), axis=1)
+    for query, centre, found in zip(queries, centre_dots, dots, strict=True):
+        truth = reference.scan_residuals(integers, scales, bias, query, float(centre))
+        added = np.abs(centre) + (0.0 if bias is None else np.abs(query[-1] * bias))
+        bound = (_native.dot_error(d) + 4 * UNIT) * (lengths * np.linalg.norm(query.astype(float)) + added)
+        assert (np.abs(found - truth) <= bound).all()
+    for target in TARGETS:
+        np.testing.assert_array_equal(dots, scan_residuals(integers, scales, bias, queries, centre_dots, target))
+        alone = [
+            scan_residuals(integers, scales, bias, queries[g : g + 1], centre_dots[g : g + 1], target)[0]
+            for g in range(4)
+        ]
+        np.testing.assert_array_equal(dots, alone)
+
+
 @few
 @given(
     n=st.integers(1, 300),

@@ -15,9 +15,11 @@ SETTINGS = {
     "strings": {"ids": [f"itém {row}" for row in range(100)], "log_bias": True, "dispersion": 2},
     "full": {"dispersion": "full", "clusters": 100},
     "calibrated": {"queries": True},
+    "eight bits": {"storage": "int8", "bias": True, "clusters": 9},
     "everything": {"bias": True, "log_bias": True, "codes": True, "tree": True, "clusters": 9},
 }
-"""Options of `build` for each index; version 1 has the first four, and version 2 none that is calibrated."""
+"""Options of `build` for each index; version 1 has the first four, and version 2 none that is
+calibrated or in eight bits."""
 
 
 def inputs():

@@ -128,6 +128,22 @@ def test_an_index_reads_and_checks_only_what_a_call_needs(tmp_path, all_large):
     assert not os.path.exists(tmp_path / "again")
 
 
+def test_items_in_fewer_bits_are_checked_before_they_are_read(tmp_path, all_large):
+    softindex.build(vectors_of(), clusters=30, storage="int8").save(tmp_path / "index")
+    query, expected = vectors_of()[0], softindex.load(tmp_path / "index", verify=True)
+    clean = softindex.load(tmp_path / "index")
+    np.testing.assert_array_equal(clean.top_k(query, 3).ids, expected.top_k(query, 3).ids)
+    flip(tmp_path / "index" / "residual_values.bin", 70_000)
+    damaged = softindex.load(tmp_path / "index")
+    for call in every_call(damaged):
+        with pytest.raises(CorruptIndexError, match="residual_values differs from what was saved"):
+            call()
+    with pytest.raises(CorruptIndexError, match="residual_values"):
+        damaged.vectors([3])
+    with pytest.raises(CorruptIndexError, match="checksum"):
+        softindex.load(tmp_path / "index", verify=True)
+
+
 def every_call(product):
     queries = np.random.default_rng(1).standard_normal((2, getattr(product, "dim", 6))).astype(np.float32)
     if isinstance(product, softindex.Index):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -14,6 +14,7 @@ from softindex.cli.printing import print_json, print_line, print_table
 from softindex.cli.reading import read_array, read_ids
 from softindex.fields import INDEX
 from softindex.progress import reporting
+from softindex.residuals import Storage
 from softindex.store import check_path, read_manifest
 from softindex.store import verify as verify_stored
 
@@ -41,20 +42,19 @@ def build(
     ] = None,
     log_bias: Annotated[Path | None, typer.Option(help=".npy file with one log bias per item, not divided.")] = None,
     clusters: Annotated[
-        int | None,
-        typer.Option(help="Number of clusters; sqrt(items) when left out (with --tree: see --leaf-items)."),
+        int | None, typer.Option(help="Number of clusters; sqrt(items) when left out (with --tree: see --leaf-items).")
     ] = None,
     dispersion: Annotated[
-        str,
-        typer.Option(help="What to keep of the spread inside clusters: none, full (covariances), a rank, or auto."),
+        str, typer.Option(help="What to keep of the spread in clusters: none, full (covariances), a rank, or auto.")
     ] = "auto",
     codes: Annotated[
         bool, typer.Option("--codes", help="Also keep every item in eight bits per number, for faster certified draws.")
     ] = False,
-    sketch: Annotated[bool, typer.Option(help="Keep every item in four bits per number, for a fast top-k.")] = True,
-    tree: Annotated[
-        bool, typer.Option("--tree", help="Cluster by a binary tree, for the hierarchical methods.")
-    ] = False,
+    sketch: Annotated[
+        bool | None, typer.Option(help="Also keep them in four bits, for a fast top-k; the default with float32.")
+    ] = None,
+    storage: Annotated[str, typer.Option(help="float32, or int16 or int8: rounded, for less memory.")] = "float32",
+    tree: Annotated[bool, typer.Option("--tree", help="Cluster by a binary tree: hierarchical methods.")] = False,
     leaf_items: Annotated[
         int | None, typer.Option(help="With --tree: the most items in a cluster; 1024 when left out.")
     ] = None,
@@ -73,6 +73,7 @@ def build(
         dispersion=_parse_dispersion(dispersion),
         codes=codes,
         sketch=sketch,
+        storage=cast(Storage, storage),
         tree=tree,
         leaf_items=leaf_items,
         seed=seed,
@@ -83,7 +84,16 @@ def build(
     if as_json:
         print_json({"index": str(index), "items": len(built), "dim": built.dim, "clusters": built.clusters})
     else:
-        print_line(f"{index}: {len(built)} items of {built.dim} dimensions in {built.clusters} clusters")
+        _print_built(index, built)
+
+
+def _print_built(index: Path, built: softindex.Index) -> None:
+    print_line(f"{index}: {len(built)} items of {built.dim} dimensions in {built.clusters} clusters")
+    if (lost := built.parameters.get("rounding")) is not None:
+        print_line(
+            f"rounded to {built.parameters['storage']}: {lost['relative']:.2g} of their length away, at most "
+            f"{lost['largest']:.2g}"
+        )
 
 
 def _parse_dispersion(text: str) -> str | int:

@@ -8,7 +8,8 @@ from softindex.laws import CERTIFIED, LAWS, TOP_K
 
 __all__ = ["draw_bytes"]
 
-SCANNED = ("vectors", "offsets", "log_bias")
+_RESIDUALS = tuple(f"residual_{name}" for name in ("values", "scales", "centres", "lengths", "bias"))
+SCANNED = ("vectors", *_RESIDUALS, "offsets", "log_bias")
 """Read by every method that draws inside a cluster.  The vectors of a snapshot or a subset lie in segments."""
 
 
@@ -17,7 +18,7 @@ def draw_bytes(index: Index, method: str) -> int:
     arrays, kind = index._contents.arrays, index.parameters["dispersion"]
     law = LAWS.get(method, LAWS["sd-2ls"])
     total = sum(arrays[name].nbytes for name in SCANNED if name in arrays)
-    if "vectors" not in arrays:
+    if "runs" in arrays:
         total += int(arrays["offsets"][-1]) * arrays["means"].shape[1] * 4
     if law.kind == "tree":
         groups = ["tree", f"tree-{kind}"] if law.dispersion else ["tree"]

@@ -211,10 +211,13 @@ PARAMETERS = {
     "softindex": "built with softindex",
     "dim": "dimensions",
     "ids": "kind of ids",
+    "rounding": "distance of items from the vectors given",
     "codes": "eight-bit codes",
     "queries_are": "source of the queries",
     "audit_seed": "seed of the audit",
     "logits_rounded_by": "largest float32 error of a logit",
+    "index_bytes": "bytes of the index",
+    "logits_moved_by": "largest change of a logit by the storage",
 }
 """Parameters whose names need more words."""
 
@@ -230,4 +233,6 @@ def _parameters(audit: Audit) -> Iterable[str]:
 def _plain(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {part}" for name, part in value.items())
     return ", ".join(str(part) for part in value) if isinstance(value, list) else str(value)

@@ -52,6 +52,32 @@ def scan_int8(
     Fill dots (b, n) with exact dot products of 8-bit rows (n, d) and 16-bit queries (b, d).
     """
 
+def scan_residuals_int8(
+    integers: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    scales: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)] | None,
+    queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    centre_dots: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    dots: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+    target: str = "",
+) -> None:
+    """
+    Fill dots (b, n) with the dot products of items kept in 8 bits and one to four queries (b, d).
+    """
+
+def scan_residuals_int16(
+    integers: Annotated[NDArray[numpy.int16], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    scales: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)] | None,
+    queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    centre_dots: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    dots: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+    target: str = "",
+) -> None:
+    """
+    Fill dots (b, n) with the dot products of items kept in 16 bits and one to four queries (b, d).
+    """
+
 def sketch_masks(
     values: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), order="C", device="cpu", writable=False)],
     scales: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],

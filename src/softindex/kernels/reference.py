@@ -22,6 +22,17 @@ def scan(rows: NDArray[Any], query: NDArray[Any]) -> Doubles:
     return rows.astype(np.float64) @ query.astype(np.float64)
 
 
+def scan_residuals(
+    integers: NDArray[Any], scales: NDArray[Any], bias: NDArray[Any] | None, query: NDArray[Any], centre_dot: float
+) -> Doubles:
+    """Dot products (n,) of items kept as integers (n, d): centre_dot + scales * integers . query (+ bias * query[-1]).
+
+    centre_dot: that of the query (d,) and the centre of their cluster.
+    """
+    dots = centre_dot + scales.astype(np.float64) * scan(integers, query)
+    return dots if bias is None else dots + bias.astype(np.float64) * float(query[-1])
+
+
 def log_sum_exp(values: NDArray[Any]) -> float:
     """Log of the sum of the exponentials of values (n,); entries of -inf add nothing."""
     peak = values.max()

@@ -88,6 +88,8 @@ def _create(place: str, source: Any, compaction: str, options: dict[str, Any]) -
         raise InputError(f"{min(options)} is decided by the index; leave it out, or pass vectors.")
     empty = isinstance(source, (int, np.integer)) and not isinstance(source, bool)
     index = None if empty else source if isinstance(source, Index) else build(source, **options)
+    if index is not None and index.parameters.get("storage", "float32") != "float32":
+        raise InputError("a catalogue that changes keeps float32 vectors; create it from an index that does, too.")
     parameters = _empty(int(source), options) if index is None else _of(index)
     made = not os.path.isdir(place)
     try:
