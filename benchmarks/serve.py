@@ -256,7 +256,7 @@ def run(options):
         if not path.exists():
             softindex.build(data.vectors, seed=0, progress=True).save(path)
         index = softindex.load(path)
-        with server("softindex", path, "--in-flight", "128") as (own, _), server("fastapi", path) as (other, _):
+        with server("softindex", path, "--limit", "in_flight=128") as (own, _), server("fastapi", path) as (other, _):
             ports = {"softindex": own, "fastapi": other}
             seconds = overhead(index, queries, ports)
             loads = throughput(ports, requests)

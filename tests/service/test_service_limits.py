@@ -194,7 +194,7 @@ def test_under_overload_memory_stays_and_every_answer_is_200_or_429(saved):
     Nobody reads the access log, which fills its pipe and stops nobody.
     """
     content = request_of({"queries": items(1)[0].tolist(), "temperature": 1.0, "n": 50})
-    with Process(saved, "--in-flight", 2) as server:
+    with Process(saved, "--limit", "in_flight=2") as server:
         port = int(server.url.rpartition(":")[2])
         load(port, content, connections=4, seconds=1.0)
         before = resident(server.process.pid)

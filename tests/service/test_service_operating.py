@@ -144,7 +144,10 @@ def test_what_cannot_be_served_is_one_sentence(tmp_path):
         ([live, "--workers", "2"], "one process writes a catalogue"),
         ([live, "--host", "0.0.0.0"], "there is no API key"),
         ([live, "--port", "70000"], "port is 70000"),
-        ([live, "--seconds", "-1"], "seconds is -1"),
+        ([live, "--limit", "seconds=-1"], "seconds is -1"),
+        ([live, "--limit", "batch=many"], "limit batch is 'many'"),
+        ([live, "--limit", "speed=1"], "there is no limit 'speed'"),
+        ([live, "--limit", "n=0"], "n is 0"),
     ]
     for arguments, words in tries:
         with pytest.raises(softindex.SoftindexError, match=words):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from softindex.cli.options import app, given
+from softindex.cli.options import app
 from softindex.cli.printing import print_line
 from softindex.errors import InputError, MissingDependencyError
 
@@ -49,10 +49,12 @@ def serve(
         str | None, typer.Option(metavar="DIR", help="Log every draw with its propensity in Parquet files there.")
     ] = None,
     log_queries: Annotated[str, typer.Option(help="What that log keeps of a query: full, or hash.")] = "full",
-    in_flight: Annotated[int | None, typer.Option(help="Requests at a time, per worker; more are refused.")] = None,
-    body_bytes: Annotated[int | None, typer.Option(help="Largest body.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Most queries in a request.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Longest time to receive, compute or send.")] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=NUMBER", help="Change a limit that /v1/info lists, such as in_flight=32; repeatable."
+        ),
+    ] = None,
 ) -> None:
     """Serve draws, probabilities and the best items over HTTP, and a page to try them on.
 
@@ -61,7 +63,6 @@ def serve(
     if (path is None) != demo:
         raise InputError("say what to serve: the path of an index or a catalogue, or --demo.")
     service = _service()
-    limits = given(in_flight=in_flight, body_bytes=body_bytes, batch=batch, seconds=seconds)
     settings = service.make_settings(
         path=None if path is None else str(path),
         host=host,
@@ -74,7 +75,7 @@ def serve(
         access_log=access_log,
         log_decisions=log_decisions,
         log_queries=log_queries,
-        **limits,
+        **service.read_limits(limit or []),
     )
     code: int = service.serve(settings, _announce)
     raise typer.Exit(code)

@@ -4,6 +4,6 @@ Bodies are parsed into calls of the library, and its records are the answers; no
 """
 
 from softindex.service.server import serve
-from softindex.service.settings import Limits, Settings, make_settings
+from softindex.service.settings import Limits, Settings, make_settings, read_limits
 
-__all__ = ["Limits", "Settings", "make_settings", "serve"]
+__all__ = ["Limits", "Settings", "make_settings", "read_limits", "serve"]

@@ -54,7 +54,7 @@ class Gate:
             raise Problem(
                 503,
                 "timeout",
-                f"the answer took longer than {self._limits.seconds:g} s; ask for less, or raise --seconds.",
+                f"the answer took longer than {self._limits.seconds:g} s; ask for less. A change may still be made.",
                 {"retry-after": "1"},
             ) from None
         finally:

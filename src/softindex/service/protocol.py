@@ -101,9 +101,10 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def _refuse(self, problem: Problem) -> None:
         body = problem.body("")
+        again = "retry-after: 1\r\n" if problem.status == 429 else ""
         head = (
             f"HTTP/1.1 {problem.status} {REASONS[problem.status]}\r\ncontent-type: {MEDIA_TYPE}\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            f"content-length: {len(body)}\r\n{again}connection: close\r\n\r\n"
         )
         if not self.transport.is_closing():
             self.transport.write(head.encode() + body)

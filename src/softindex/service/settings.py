@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 
 from softindex.arguments import check_choice, check_count, check_positive
-from softindex.errors import InputError
+from softindex.errors import InputError, show
 from softindex.service.access import Key, read_keys
 
-__all__ = ["KEYS_VARIABLE", "Limits", "Settings", "is_loopback", "make_settings"]
+__all__ = ["KEYS_VARIABLE", "Limits", "Settings", "is_loopback", "make_settings", "read_limits"]
 
 KEYS_VARIABLE = "SOFTINDEX_KEYS"
 LOG_QUERIES = ("full", "hash")
@@ -69,6 +69,20 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def read_limits(words: list[str]) -> dict[str, float]:
+    """Limits from words such as "in_flight=32"; InputError for one that does not exist or has no number."""
+    found: dict[str, float] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        if name not in Limits.__struct_fields__:
+            raise InputError(f"there is no limit {show(name)}; use one of {', '.join(Limits.__struct_fields__)}.")
+        try:
+            found[name] = float(value) if name == "seconds" else int(value)
+        except ValueError as error:
+            raise InputError(f"limit {name} is {show(value)}; expected a number: {name}=NUMBER.") from error
+    return found
 
 
 def make_settings(*, keys_file: str | None = None, **given: object) -> Settings:
