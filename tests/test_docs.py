@@ -58,6 +58,7 @@ def given_to(page):
         "queries": rng.standard_normal((3, 64)).astype(np.float32),
         "traffic": rng.standard_normal((20, 64)).astype(np.float32),
         "seen": ["item 1", "item 2"],
+        "in_stock": [f"item {row}" for row in range(0, 100_000, 3)],
         "ids": [["item 1", "item 2"]] * 3,
     }
 
