@@ -56,6 +56,7 @@ def main() -> None:
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"paper (alone), {', '.join(SECTIONS)}")
     parser.add_argument("--items", type=int, default=1_000_000, help="items of the synthetic set")
     parser.add_argument("--large-items", type=int, default=20_000_000, help="items of the large set")
+    parser.add_argument("--large-storages", nargs="*", default=["float32", "int8"], help="how to keep the large set")
     parser.add_argument("--folder", default=None, help="directory for large files (a temporary one when left out)")
     parser.add_argument("--vectors", nargs="*", default=[], help="further .npy files for fidelity")
     options = parser.parse_args()
