@@ -1,6 +1,7 @@
 // Memory that starts on a cache line.
 #pragma once
 
+#include <cstddef>
 #include <new>
 #include <vector>
 

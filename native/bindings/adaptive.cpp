@@ -1,10 +1,16 @@
 // Binds the native part of AdaptiveSoftmax: screens of rows in few bits, pulls of coordinates, exact dot products.
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
 
-#include "adaptive/pulls.h"
+#include <array>
+#include <cmath>
+
+#include "adaptive/pac.h"
 #include "adaptive/rows.h"
 #include "adaptive/screens.h"
+#include "base/array_reader.h"
 #include "bindings/arrays.h"
+#include "bindings/named_arrays.h"
 #include "bindings/native_call.h"
 
 using namespace nanobind::literals;
@@ -49,19 +55,147 @@ void double_dots(In<float, 2> rows, In<int64_t, 1> which, In<double, 1> query, O
   });
 }
 
-void pull(In<float, 3> blocks, In<int64_t, 1> which, In<float, 2> queries, In<int64_t, 1> arms, In<double, 1> scales,
-          In<double, 1> weights, Out<double, 2> state, const std::string& target) {
-  const int64_t count = blocks.shape(0), n = blocks.shape(1), rounds = which.shape(0);
-  expect(fits(blocks, count, n, lanes) && fits(queries, rounds, lanes) && fits(scales, rounds) &&
-             fits(weights, rounds) && fits(state, 5, n),
-         shapes_disagree);
-  expect(within(which, count), "there is no such block");
-  expect(within(arms, n), "there is no such row");
+using Whatever = nb::ndarray<nb::ro, nb::numpy, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+Number number_of(const Whatever& weights) {
+  if (weights.dtype() == nb::dtype<float>()) return Number::float32;
+  if (weights.dtype() == nb::dtype<uint16_t>()) return Number::bfloat16;
+  expect(weights.dtype().code == (uint8_t)nb::dlpack::dtype_code::Float && weights.dtype().bits == 16,
+         "weights must be float32, float16, or bfloat16 as uint16");
+  return Number::float16;
+}
+
+// What "pac" reads of a layer, with the arrays that it points into.
+struct BoundPac {
+  Whatever weights;
+  NamedArrays kept;
+  Pac pac;
+
+  BoundPac(Whatever weights, const nb::dict& arrays, int64_t used)
+      : weights(weights), kept(arrays), pac(layer(weights, kept.views(), used)) {}
+
+  static PacLayer layer(const Whatever& weights, const Arrays& views, int64_t used) {
+    ArrayReader arrays(views);
+    PacLayer made = {};
+    made.n = (int64_t)weights.shape(0);
+    made.d = (int64_t)weights.shape(1);
+    made.stride = padded(made.n);
+    made.columns = arrays.required<float>("columns", {made.d, made.stride});
+    made.scales = arrays.required<float>("scales", {padded(made.d)});
+    made.kept = arrays.at("heavy", 2).shape[1];
+    made.heavy = arrays.required<float>("heavy", {made.n, made.kept});
+    made.heavy_columns = arrays.required<int64_t>("heavy_columns", {made.n, made.kept});
+    for (int64_t i = 0; i < made.n * made.kept; ++i)
+      expect(made.heavy_columns[i] >= 0 && made.heavy_columns[i] < made.d, "there is no such column");
+    made.energies = arrays.required<double>("energies", {made.n});
+    made.excesses = arrays.required<double>("excesses", {made.n});
+    made.norms = arrays.required<double>("norms", {made.n});
+    made.bias = arrays.optional<float>("bias", {made.n});
+    made.log_bias = arrays.optional<float>("log_bias", {made.n});
+    made.used = used;
+    made.rows = {weights.data(), number_of(weights)};
+    arrays.expect_all_used();
+    return made;
+  }
+
+  int64_t n() const { return (int64_t)weights.shape(0); }
+  int64_t d() const { return (int64_t)weights.shape(1); }
+};
+
+// What is asked of all queries of a call.
+struct PacGoal {
+  Goal goal;
+  Temperature temperature;
+  uint64_t seed;
+  bool estimates;
+
+  PacGoal(int64_t k, double epsilon, const std::array<double, 3>& quantiles, double inverse, uint64_t seed,
+          bool estimates)
+      : goal{k, epsilon, quantiles[0], quantiles[1], quantiles[2]}, temperature{inverse}, seed(seed),
+        estimates(estimates) {}
+};
+
+// The results, one row per query.
+struct BoundAnswers {
+  Out<int64_t, 2> rows;
+  Out<double, 2> scores, log_prob, log_z;
+  Out<int64_t, 2> costs;
+
+  BoundAnswers(Out<int64_t, 2> rows, Out<double, 2> scores, Out<double, 2> log_prob, Out<double, 2> log_z,
+               Out<int64_t, 2> costs)
+      : rows(rows), scores(scores), log_prob(log_prob), log_z(log_z), costs(costs) {}
+
+  PacAnswers answers(int64_t b, int64_t k) const {
+    expect(fits(rows, b, k) && fits(scores, b, k) && fits(log_prob, b, k), unfit);
+    expect(fits(log_z, b, 3) && fits(costs, b, 4), unfit);
+    return {rows.data(), scores.data(), log_prob.data(), log_z.data(), costs.data()};
+  }
+};
+
+// Rows to leave out, with the arrays that they are in.
+struct BoundExclusions {
+  In<int64_t, 1> offsets, rows;
+
+  BoundExclusions(In<int64_t, 1> offsets, In<int64_t, 1> rows) : offsets(offsets), rows(rows) {
+    expect(offsets.shape(0) >= 2, shapes_disagree);
+  }
+
+  PacExclusions exclusions(int64_t b, int64_t n, int64_t k) const {
+    const int64_t lists = (int64_t)offsets.shape(0) - 1, count = (int64_t)rows.shape(0);
+    expect((lists == 1 || lists == b) && within(rows, n), shapes_disagree);
+    expect(offsets.data()[0] == 0 && offsets.data()[lists] == count, "exclusions do not fit their offsets");
+    for (int64_t i = 0; i < lists; ++i) {
+      const int64_t begin = offsets.data()[i], end = offsets.data()[i + 1];
+      expect(begin <= end && end <= count && k <= n - (end - begin), "exclusions leave too few rows");
+      for (int64_t j = begin + 1; j < end; ++j)
+        expect(rows.data()[j - 1] < rows.data()[j], "exclusions do not increase");
+    }
+    return {offsets.data(), rows.data(), lists == 1};
+  }
+};
+
+void answer(BoundPac& layer, const PacQueries& queries, const PacGoal& goal, const BoundExclusions* exclusions,
+            int64_t threads, const BoundAnswers& results, const std::string& target) {
+  const int64_t n = layer.n(), k = goal.goal.k;
+  expect(k >= 1 && k <= n, "there are not as many rows");
+  const PacAnswers answers = results.answers(queries.b, k);
+  const PacExclusions out = exclusions ? exclusions->exclusions(queries.b, n, k) : PacExclusions{};
+  const PacRequest request = {queries, goal.goal, goal.temperature, goal.seed, threads, goal.estimates, out};
   const Kernels& kernels = kernels_named(target);
-  const Pulls pulls = {blocks.data(), n, which.data(), queries.data(), scales.data(), weights.data(), rounds};
-  double* rows = state.data();
-  const PullState sums = {rows, rows + n, rows + 2 * n, rows + 3 * n, rows + 4 * n};
-  call_native([&] { pull_blocks(kernels, pulls, arms.data(), (int64_t)arms.shape(0), sums); });
+  call_native([&] { layer.pac.answer(kernels, request, answers); });
+}
+
+void answer_dense(BoundPac& layer, In<float, 2> queries, double limit, const PacGoal& goal,
+                  const BoundExclusions* exclusions, int64_t threads, const BoundAnswers& results,
+                  const std::string& target) {
+  expect((int64_t)queries.shape(1) == layer.d(), shapes_disagree);
+  const PacQueries all = {(int64_t)queries.shape(0), queries.data(), nullptr, nullptr, nullptr, limit};
+  answer(layer, all, goal, exclusions, threads, results, target);
+}
+int64_t look(BoundPac& layer, In<float, 1> query, uint64_t seed, Out<int64_t, 1> which, Out<double, 2> found,
+             const std::string& target) {
+  const int64_t n = layer.n(), count = (int64_t)which.shape(0);
+  expect(fits(query, layer.d()) && fits(found, 3, n) && count >= 1 && count <= layer.d(), shapes_disagree);
+  const PacLook seen = {which.data(), found.data(), found.data() + n, found.data() + 2 * n};
+  const Kernels& kernels = kernels_named(target);
+  int64_t drawn = 0;
+  call_native([&] { drawn = layer.pac.look(kernels, query.data(), seed, count, seen); });
+  return drawn;
+}
+
+void answer_sparse(BoundPac& layer, In<int64_t, 1> offsets, In<int64_t, 1> columns, In<float, 1> values,
+                   const PacGoal& goal, const BoundExclusions* exclusions, int64_t threads,
+                   const BoundAnswers& results) {
+  const int64_t b = (int64_t)offsets.shape(0) - 1, count = (int64_t)columns.shape(0);
+  expect(b >= 1 && fits(values, count) && within(columns, layer.d()), shapes_disagree);
+  expect(offsets.data()[0] == 0 && offsets.data()[b] == count, shapes_disagree);
+  for (int64_t q = 0; q < b; ++q) {
+    expect(offsets.data()[q] <= offsets.data()[q + 1], "offsets decrease");
+    for (int64_t i = offsets.data()[q] + 1; i < offsets.data()[q + 1]; ++i)
+      expect(columns.data()[i - 1] < columns.data()[i], "columns do not increase");
+  }
+  const PacQueries all = {b, nullptr, offsets.data(), columns.data(), values.data(), HUGE_VAL};
+  answer(layer, all, goal, exclusions, threads, results, "");
 }
 
 }  // namespace
@@ -75,9 +209,26 @@ void bind_adaptive(nb::module_& m) {
         "Fill wide (n, d) with rows (n, d) of finite bfloat16 (brain) or float16 bits as float32.");
   m.def("double_dots", &double_dots, "rows"_a, "which"_a, "query"_a, "dots"_a, "target"_a = "",
         "Fill dots (m,) with the dot products, in double, of the rows which (m,) with the query (d,).");
-  m.def("pull", &pull, "blocks"_a, "which"_a, "queries"_a, "arms"_a, "scales"_a, "weights"_a, "state"_a,
-        "target"_a = "",
-        "Add the blocks which (r,) of sixteen coordinates to the state (5, n) of the rows arms (m,), in place.");
+  nb::class_<PacGoal>(m, "PacGoal", "What is asked of all queries of a call of Pac.")
+      .def(nb::init<int64_t, double, const std::array<double, 3>&, double, uint64_t, bool>(), "k"_a, "epsilon"_a,
+           "quantiles"_a, "inverse_temperature"_a, "seed"_a, "estimates"_a);
+  nb::class_<BoundExclusions>(m, "PacExclusions", "Rows that the queries of a call leave out.")
+      .def(nb::init<In<int64_t, 1>, In<int64_t, 1>>(), "offsets"_a, "rows"_a);
+  nb::class_<BoundAnswers>(m, "PacAnswers",
+                           "Arrays to fill: rows, scores and log_prob (b, k), log_z (b, 3), costs (b, 4).")
+      .def(nb::init<Out<int64_t, 2>, Out<double, 2>, Out<double, 2>, Out<double, 2>, Out<int64_t, 2>>(), "rows"_a,
+           "scores"_a, "log_prob"_a, "log_z"_a, "costs"_a);
+  nb::class_<BoundPac>(m, "Pac",
+                       "Answers with the guarantee pac, for the weights (n, d) and what was computed of them.")
+      .def(nb::init<Whatever, const nb::dict&, int64_t>(), "weights"_a, "arrays"_a, "used"_a,
+           nb::sig("def __init__(self, weights: object, arrays: dict[str, object], used: int) -> None"))
+      .def("answer", &answer_dense, "queries"_a, "limit"_a, "goal"_a, "exclusions"_a.none(), "threads"_a, "answers"_a,
+           "target"_a = "", "Answer queries (b, d), or refuse those whose squared length exceeds the limit.")
+      .def_prop_ro("n", &BoundPac::n)
+      .def("look", &look, "query"_a, "seed"_a, "which"_a, "found"_a, "target"_a = "",
+           "Draw columns of a query into which (m,), fill found (3, n) with estimates, variances and rare terms.")
+      .def("answer_sparse", &answer_sparse, "offsets"_a, "columns"_a, "values"_a, "goal"_a, "exclusions"_a.none(),
+           "threads"_a, "answers"_a, "Answer queries that have values at increasing columns, and zeros elsewhere.");
 }
 
 }  // namespace softindex

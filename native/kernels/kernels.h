@@ -43,19 +43,22 @@ struct SketchQuery {
   float shift, least;
 };
 
-// The blocks of coordinates that `pull` reads: see pull.cpp.
+// The columns that `pull` and `add_columns` read, sixteen rows at a time: see there.
 struct Pulls {
-  const float* blocks;  // (any, n, lanes)
-  int64_t n;
-  const int64_t* which;            // (rounds)
-  const float* queries;            // (rounds, lanes)
-  const double *scales, *weights;  // (rounds)
+  const float* columns;                    // (any, stride): one column of all rows after the other
+  int64_t stride;                          // a multiple of sixteen
+  const int64_t* which;                    // (rounds)
+  const double *query, *scales, *weights;  // (rounds); `add_columns` needs only the first
   int64_t rounds;
 };
 
-// The running sums that `pull` keeps for each row: see pull.cpp.
-struct PullState {
-  double *sums, *first, *second, *third, *noise;  // (n)
+// Numbers of a row that `scan_stretches` adds in float32.
+constexpr int64_t float_stretch = 1024;
+
+// Sums over the columns of a query, lane by lane: see weigh_columns.cpp.
+struct ColumnMoments {
+  double squares[lanes], squared_weights[lanes];
+  int64_t used;
 };
 
 // A mixture of logits: see mixture_scores.cpp. Matrices are packed by four rows, column after column, padded with

@@ -30,7 +30,12 @@
   KERNEL(void, sketch_masks,                                                                                           \
          (const SketchBlocks& blocks, const SketchQuery* queries, int64_t count, uint16_t* masks, int64_t stride))     \
   KERNEL(double, double_dot, (const float* row, const double* query, int64_t d))                                       \
-  KERNEL(void, pull, (const Pulls& pulls, const int64_t* arms, int64_t count, const PullState& state))                 \
+  KERNEL(void, pull, (const Pulls& pulls, const int64_t* groups, int64_t count, double* state))                        \
+  KERNEL(void, add_columns, (const Pulls& pulls, int64_t groups, double* dots))                                        \
+  KERNEL(void, scan_double, (Rows rows, int64_t stride, const float* query, double* sums))                             \
+  KERNEL(void, scan_stretches, (Rows rows, int64_t stride, const float* query, double* sums))                          \
+  KERNEL(void, weigh_columns,                                                                                          \
+         (const float* query, const float* scales, int64_t tiles, double* sums, ColumnMoments& moments))               \
   KERNEL(int64_t, mixture_tile, ())                                                                                    \
   KERNEL(int64_t, mixture_tile_double, ())                                                                             \
   KERNEL(void, mixture_gather,                                                                                         \

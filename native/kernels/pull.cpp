@@ -1,45 +1,41 @@
-// Adds sixteen coordinates of many rows at a time to running estimates of the rows' dot products.
-#include "base/simd.h"
+// Adds columns of sixteen rows at a time to running estimates of the rows' dot products.
+#include "base/simd_double.h"
 #include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {
 
-// pulls.blocks (any, n, 16): blocks of sixteen coordinates of every row. Reads blocks which[0 .. rounds) in this order,
-// with one row of queries (rounds, 16), one scale and one weight for each. For each of the rows arms (count) and each
-// block, with y the sum of the sixteen products and s the sum of their squared deviations from their mean:
-//   t = sums + scale y;  first += weight t;  second += weight^2 t;  third += weight^2 t^2;
-//   noise += weight^2 scale^2 16/15 s;  sums += y.
-// A row's state stays in registers over all its blocks, and each block is read in order of rows.
-void pull(const Pulls& pulls, const int64_t* arms, int64_t count, const PullState& state) {
-  const float *blocks = pulls.blocks, *queries = pulls.queries;
-  const int64_t n = pulls.n, rounds = pulls.rounds, *which = pulls.which;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t arm = arms[i];
-    double sums = state.sums[arm], first = 0, second = 0, third = 0, noise = 0;
-    for (int64_t r = 0; r < rounds; ++r) {
-      const double scale = pulls.scales[r], weight = pulls.weights[r], squared = weight * weight;
-      const Lanes query = load(queries + r * lanes);
-      Lanes products = load(blocks + (which[r] * n + arm) * lanes), squares = {};
-      for (int p = 0; p < parts; ++p) products.part[p] *= query.part[p];
-      const float total = sum(products);
-      const Vector mean = splat(total * (1.0f / lanes));
-      for (int p = 0; p < parts; ++p) {
-        const Vector deviation = products.part[p] - mean;
-        squares.part[p] = deviation * deviation;
+// The CPU's own prefetching follows only a few columns at once.
+constexpr int64_t columns_at_once = 16;
+
+// For each group of sixteen rows groups[0 .. count) and each column which[r] in turn, with a the numbers of the rows:
+//   y = a query;  t = sums + scale y;  first += weight t;  second += weight^2 t;  third += weight^2 t^2;  sums += y.
+// state (any, 4, 16): sums, first, second and third of each row of a group. Every row is computed on its own.
+void pull(const Pulls& pulls, const int64_t* groups, int64_t count, double* state) {
+  for (int64_t begin = 0; begin < pulls.rounds; begin += columns_at_once) {
+    const int64_t end = begin + columns_at_once < pulls.rounds ? begin + columns_at_once : pulls.rounds;
+    for (int64_t i = 0; i < count; ++i) {
+      double* const here = state + groups[i] * 4 * lanes;
+      DoubleLanes sums = load_double_lanes(here), first = load_double_lanes(here + lanes);
+      DoubleLanes second = load_double_lanes(here + 2 * lanes), third = load_double_lanes(here + 3 * lanes);
+      for (int64_t r = begin; r < end; ++r) {
+        const float* const column = pulls.columns + pulls.which[r] * pulls.stride + groups[i] * lanes;
+        const double query = pulls.query[r], scale = pulls.scales[r], weight = pulls.weights[r];
+        const double squared = weight * weight;
+        for (int p = 0; p < double_parts; ++p) {
+          const Doubles product = load_doubles(column + p * double_width) * query;
+          const Doubles term = sums.part[p] + scale * product, weighted = squared * term;
+          first.part[p] += weight * term;
+          second.part[p] += weighted;
+          third.part[p] += weighted * term;
+          sums.part[p] += product;
+        }
       }
-      const double term = sums + scale * (double)total;
-      first += weight * term;
-      second += squared * term;
-      third += squared * term * term;
-      noise += squared * scale * scale * (16.0 / 15.0) * (double)sum(squares);
-      sums += (double)total;
+      store_double_lanes(here, sums);
+      store_double_lanes(here + lanes, first);
+      store_double_lanes(here + 2 * lanes, second);
+      store_double_lanes(here + 3 * lanes, third);
     }
-    state.sums[arm] = sums;
-    state.first[arm] += first;
-    state.second[arm] += second;
-    state.third[arm] += third;
-    state.noise[arm] += noise;
   }
 }
 

@@ -4,6 +4,10 @@ import numpy as np
 import pytest
 
 from softindex import AdaptiveSoftmax
+from softindex.adaptive.columns import transpose
+from softindex.adaptive.rows import Rows
+from softindex.quantiles import normal_quantile
+from tests.adaptive import twin
 
 EPSILON, N, D = 0.3, 200, 8192
 
@@ -35,7 +39,8 @@ def heavy_competitors(count):
     """The best row is spread out; twenty others share columns that no other has."""
 
     def make(rng):
-        weights, query = noise(rng)
+        # Little noise: estimates must win, or nothing would be tested.
+        weights, query = noise(rng, 0.001)
         where = rng.choice(D, count, replace=False)
         weights[:20] = 0
         weights[1:20, where] = query[where] * 26 / count
@@ -137,3 +142,45 @@ def test_it_fails_no_more_often_than_it_may(name):
         estimated += int((found.guarantee == "pac").sum())
     assert failures <= delta * runs + 2 * np.sqrt(delta * runs)
     assert not name.startswith(("1 ", "2 ", "4 ", "8 ", "rows of 1", "rows of 4")) or estimated
+
+
+def test_bounds_hold_where_all_rows_share_a_component():
+    """Errors of all rows then have the same sign, and the shares of a softmax of estimates are off by a factor."""
+    n, d, delta, runs, outside, wrong = 200, 16_384, 0.01, 100, 0, 0
+    for seed in range(2):
+        rng = np.random.default_rng([seed, 11])
+        query = rng.standard_normal(d)
+        query *= np.sqrt(d) / np.linalg.norm(query)
+        shared = rng.standard_normal(d)
+        shared -= query * (shared @ query) / d
+        weights = ((0.1 * rng.standard_normal((n, d)) + shared) / np.sqrt(d)).astype(np.float32)
+        weights[0] += ((10.3 - weights[0] @ query) / d * query).astype(np.float32)
+        queries = (query * (1 + 1e-4 * rng.random((runs // 2, 1)))).astype(np.float32)
+        found = AdaptiveSoftmax(weights, seed=seed).top_k(
+            queries, 1, temperature=1.0, confidence=1 - delta, guarantee="pac", epsilon=EPSILON
+        )
+        truth = np.logaddexp.reduce(queries.astype(float) @ weights.astype(float).T, axis=1)
+        outside += int(((truth < found.log_partition.low) | (truth > found.log_partition.high)).sum())
+        wrong += int((found.ids[:, 0] != 0).sum())
+    # More than five of a hundred at a rate of 0.01: probability 5e-4.
+    assert outside <= 5
+    assert wrong <= 5
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
+def test_the_bounds_of_the_twin_hold_where_rows_share_a_component(scale):
+    """The law itself, on every draw, not only where the answer is accepted: low <= log Z <= high."""
+    rng = np.random.default_rng(3)
+    n, d, delta, runs = 50, 4096, 0.02, 300
+    query = rng.standard_normal(d).astype(np.float32)
+    shared = rng.standard_normal(d)
+    shared -= query * (shared @ query) / (query @ query)
+    weights = (scale * (0.1 * rng.standard_normal((n, d)) + shared) / d).astype(np.float32)
+    truth = np.logaddexp.reduce(weights.astype(float) @ query.astype(float))
+    importance, outside = np.abs(query * transpose(Rows(weights)).scales[:d].astype(float)), 0
+    for _ in range(runs):
+        values, variances, jumps = twin.estimate(weights, query, twin.draw(importance, rng, 64))
+        low, high = twin.log_z_bounds(values, variances, jumps, 64, normal_quantile(delta))
+        outside += not low <= truth <= high
+    # Binomial of 300 at 0.02: above 16 with probability 5e-4.
+    assert outside <= 16

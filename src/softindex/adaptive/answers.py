@@ -7,10 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from softindex.adaptive.strategies import Answer
+from softindex.adaptive.pac import Estimated
+from softindex.adaptive.strategies import Answer, Cost
 from softindex.records import Doubles, Estimate, Integers, TopK
 
-__all__ = ["collect_best", "collect_log_partition", "collect_nuclei", "items_scored", "pick"]
+__all__ = [
+    "as_answers",
+    "collect_best",
+    "collect_estimated",
+    "collect_log_partition",
+    "collect_nuclei",
+    "items_scored",
+    "pick",
+]
 
 PROVEN = ("exact", "deterministic")
 
@@ -38,6 +47,43 @@ def collect_best(answers: list[Answer], temperature: float, n: int, *, single: b
         multiplications=_each([answer.cost.multiplications for answer in answers], single),
         bytes_read=_each([answer.cost.bytes_read for answer in answers], single),
     )
+
+
+def collect_estimated(found: Estimated, n: int, *, single: bool) -> TopK:
+    """The same from the arrays of the guarantee "pac"."""
+    labels = found.labels()
+    if single:
+        _, scored, multiplied, read = found.costs[0].tolist()
+        exact = labels[0] == "exact"
+        proven = (np.ones if exact else np.zeros)(found.rows.shape[1], bool)
+        return TopK(
+            found.rows[0], found.scores[0], proven, 0.0 if exact else np.nan, min(scored, n), found.log_prob[0],
+            Estimate(*found.log_z[0].tolist()), labels[0], None, multiplied, read,
+        )  # fmt: skip
+    exacts = np.array([label == "exact" for label in labels])
+    _, scored, multiplied, read = found.costs.T
+    return TopK(
+        found.rows,
+        found.scores,
+        np.repeat(exacts[:, None], found.rows.shape[1], axis=1),
+        gap=np.where(exacts, 0.0, np.nan),
+        items_scored=np.minimum(scored, n),
+        log_prob=found.log_prob,
+        log_partition=Estimate(*found.log_z.T),
+        guarantee=np.array(labels),
+        multiplications=multiplied,
+        bytes_read=read,
+    )
+
+
+def as_answers(found: Estimated, temperature: float) -> list[Answer]:
+    """One answer per query from the arrays of the guarantee "pac"."""
+    return [
+        Answer(rows, scores / temperature, (value, low, high), label, Cost(*cost))
+        for rows, scores, (value, low, high), label, (_, *cost) in zip(
+            found.rows, found.scores, found.log_z.tolist(), found.labels(), found.costs.tolist(), strict=True
+        )
+    ]
 
 
 def collect_nuclei(answers: list[Answer], temperature: float, n: int, *, single: bool) -> TopK:

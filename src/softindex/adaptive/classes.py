@@ -38,6 +38,12 @@ class Exclusion:
         """Classes that a query may have, increasing; None for all."""
         return self._complement(self._lists[row]) if len(self._lists) > 1 else self._shared
 
+    def joined(self) -> tuple[Integers, Integers] | None:
+        """Offsets of the lists, and the lists one after the other; None where nothing is left out."""
+        if len(self._lists) == 1 and len(self._lists[0]) == 0:
+            return None
+        return np.cumsum([0, *map(len, self._lists)]), np.concatenate(self._lists)
+
     def _complement(self, excluded: Integers) -> Integers | None:
         if len(excluded) == 0:
             return None

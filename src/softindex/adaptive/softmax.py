@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from softindex.adaptive.answers import collect_best, collect_log_partition, collect_nuclei, pick
+from softindex.adaptive.answers import (
+    collect_best,
+    collect_estimated,
+    collect_log_partition,
+    collect_nuclei,
+    pick,
+)
+from softindex.adaptive.calls import Call
 from softindex.adaptive.classes import check_classes, check_exclude
 from softindex.adaptive.conformal import fewest_queries
 from softindex.adaptive.goals import BestClasses, Nucleus
 from softindex.adaptive.layer import Layer
+from softindex.adaptive.queries import MAX_SQUARED_NORM, as_given, check_given
 from softindex.adaptive.rows import Rows
 from softindex.adaptive.sampling import TOP_K, SampleMethod, check_method, collect_draws, draw_among, left_out
 from softindex.adaptive.screen import encode
-from softindex.adaptive.solver import Call, Solver
+from softindex.adaptive.solver import GUARANTEES, Guarantee, Solver
 from softindex.adaptive.storing import LAZY, from_arrays, to_arrays
 from softindex.adaptive.strategies import Answer
 from softindex.arguments import (
     check_confidence,
     check_count,
-    check_fraction,
     check_per_item,
-    check_queries,
     check_room,
     check_seed,
     check_share,
     check_temperature,
     check_threads,
 )
-from softindex.errors import InputError, MethodError, show
+from softindex.errors import InputError
 from softindex.kernels import Guard
 from softindex.records import Doubles, Draws, Estimate, Floats, Stored, TopK
 from softindex.restrictions import Unknown
@@ -43,8 +50,6 @@ from softindex.streams import generators
 
 __all__ = ["GUARANTEES", "AdaptiveSoftmax", "Guarantee", "SampleMethod", "from_stored"]
 
-Guarantee = Literal["deterministic", "calibrated", "pac", "exact"]
-GUARANTEES: tuple[str, ...] = get_args(Guarantee)
 DEFAULT_K = 1000
 """Classes of the method "top-k", as in `Index.sample`."""
 TOP_K_EPSILON = 0.01
@@ -121,13 +126,13 @@ class AdaptiveSoftmax:
 
         - "deterministic": certain.  Rows are screened in eight or four bits; those in doubt are scored exactly.
         - "calibrated": holds with the given confidence for queries like those passed to `calibrate`.
-        - "pac": holds with the given confidence over the seed, if estimates from a few coordinates are nearly normal.
+        - "pac": holds with the given confidence over calls, if estimates from a few coordinates are nearly normal.
         - "exact": certain.  Every row is scored.
 
         Where thousands of rows would have to be scored, all are, and the guarantee of the answer is "exact".
 
         Args:
-            queries: Query vectors, (b, d) or (d,).
+            queries: Query vectors, (b, d) or (d,); scipy.sparse rows, or (indices, values) for one, are queries too.
             k: Number of classes.
             temperature: Divides the scores and the bias.
             epsilon: Relative error allowed in the probabilities and in Z.
@@ -148,10 +153,14 @@ class AdaptiveSoftmax:
             MethodError: When there is no such guarantee, or nothing was calibrated.
             UnknownIdError: When `exclude` or `allow` has a number that is no class, unless `unknown` is "ignore".
         """
-        call = self._call(queries, temperature, (exclude, allow, unknown), threads)
+        given = as_given(queries, self.dim) if guarantee == "pac" else None
+        call = self._call(queries, temperature, (exclude, allow, unknown), threads, given)
         count = check_count(k, "k", len(self))
         call.exclusion.check_fits(count)
-        answers = self._answer(call, count, epsilon, confidence, guarantee)
+        if guarantee == "pac":
+            found = self._solver.estimate(call, count, epsilon, confidence)
+            return collect_estimated(found, len(self), single=call.single)
+        answers = self._solver.best(call, count, epsilon, confidence, guarantee)
         return collect_best(answers, call.temperature, len(self), single=call.single)
 
     def log_partition(
@@ -182,7 +191,7 @@ class AdaptiveSoftmax:
             Value, low and high, each (b,), of the classes that are not excluded.
         """
         call = self._call(queries, temperature, (exclude, allow, unknown), threads)
-        return collect_log_partition(self._answer(call, 1, epsilon, confidence, guarantee), single=call.single)
+        return collect_log_partition(self._solver.best(call, 1, epsilon, confidence, guarantee), single=call.single)
 
     def log_prob(
         self,
@@ -221,7 +230,7 @@ class AdaptiveSoftmax:
         call = self._call(queries, temperature, (exclude, allow, unknown), threads)
         classes = check_classes(ids, len(call.vectors), len(self), single=call.single)
         result = np.empty(classes.shape)
-        for row, answer in enumerate(self._answer(call, 1, epsilon, confidence, guarantee)):
+        for row, answer in enumerate(self._solver.best(call, 1, epsilon, confidence, guarantee)):
             logits = self._solver.logits(call, row, classes[row])
             # log Z may be a little too small, and a probability is never above one.
             result[row] = np.minimum(logits - answer.log_partition[0], 0.0)
@@ -329,7 +338,7 @@ class AdaptiveSoftmax:
         Raises:
             InputError: When there are too few queries; the calibration before stays.
         """
-        (batch, _), workers = check_queries(queries, self.dim, owner="these weights have"), check_threads(threads)
+        (batch, _), workers = check_given(queries, self.dim), check_threads(threads)
         wanted = fewest_queries(len(self._solver.layer.screen.levels), check_confidence(confidence))
         if len(batch) < wanted:
             raise InputError(
@@ -354,22 +363,13 @@ class AdaptiveSoftmax:
             self._guards = {}
         return self._made
 
-    def _call(self, queries: Any, temperature: Any, chosen: tuple[Any, Any, Any], threads: Any) -> Call:
-        batch, single = check_queries(queries, self.dim, owner="these weights have")
-        exclusion = check_exclude(chosen, len(batch), len(self))
-        return Call(batch, single, check_temperature(temperature), exclusion, check_threads(threads))
-
-    def _answer(self, call: Call, k: int, epsilon: Any, confidence: Any, guarantee: Any) -> list[Answer]:
-        goal = BestClasses(k, check_fraction(epsilon, "epsilon", 0.3))
-        level = check_confidence(confidence)
-        if not isinstance(guarantee, str) or guarantee not in GUARANTEES:
-            raise MethodError(f"there is no guarantee {show(guarantee)}; use one of {', '.join(GUARANTEES)}.")
-        if guarantee == "calibrated":
-            if self._solver.calibration is None:
-                raise MethodError("nothing is calibrated yet; call calibrate(queries) with held-out queries first.")
-            # Short rows are scored without it, but the caller should hear that it would not be enough.
-            self._solver.calibration.factors(level)
-        return self._solver.answer(call, [goal] * len(call.vectors), guarantee=guarantee, confidence=level)
+    def _call(
+        self, queries: Any, temperature: Any, chosen: tuple[Any, Any, Any], threads: Any, given: Floats | None = None
+    ) -> Call:
+        """given: the query itself, where native code will check it."""
+        batch, single = check_given(queries, self.dim) if given is None else (given, True)
+        exclusion, limit = check_exclude(chosen, len(batch), len(self)), math.inf if given is None else MAX_SQUARED_NORM
+        return Call(batch, single, check_temperature(temperature), exclusion, check_threads(threads), limit)
 
     def _nuclei(self, call: Call, top_p: Any) -> list[Answer]:
         return self._solver.answer(call, [Nucleus(check_share(top_p, "top_p"))] * len(call.vectors))

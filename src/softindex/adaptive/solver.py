@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from softindex.adaptive.classes import Exclusion
-from softindex.adaptive.conformal import Calibration, calibrate, error_probability
-from softindex.adaptive.goals import Drawn, Goal
+from softindex.adaptive.answers import as_answers
+from softindex.adaptive.calls import Call
+from softindex.adaptive.conformal import Calibration, calibrate
+from softindex.adaptive.goals import BestClasses, Drawn, Goal
 from softindex.adaptive.layer import TINY, Layer, Logits
-from softindex.adaptive.pulls import PulledRows, permute
+from softindex.adaptive.pac import Estimated, Pac
+from softindex.adaptive.queries import check_given
 from softindex.adaptive.screen import Level, PreparedQuery, Scores
 from softindex.adaptive.strategies import (
     Answer,
-    Estimated,
     ExactScan,
     PreciseScan,
     Query,
@@ -25,50 +28,65 @@ from softindex.adaptive.strategies import (
     Strategy,
     settle,
 )
+from softindex.arguments import check_confidence, check_fraction
+from softindex.errors import MethodError, show
 from softindex.records import Doubles, Floats, Integers
 
-__all__ = ["Call", "Solver"]
+__all__ = ["GUARANTEES", "Guarantee", "Solver"]
+
+Guarantee = Literal["deterministic", "calibrated", "pac", "exact"]
+GUARANTEES: tuple[str, ...] = get_args(Guarantee)
 
 SHORT = 256
 """Rows with fewer numbers are all scored: screening them takes longer than reading them."""
-SHORT_PULLED = 1024
-"""The same for "pac": the first look at every row, and what it needs, take as long as a tenth of such a row."""
 GROUP = 8
 """Queries screened together: their scores of all rows are in memory at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """The queries of one call, and what they have in common."""
-
-    vectors: Floats
-    """(b, d)"""
-    single: bool
-    """Whether the caller passed one query (d,)."""
-    temperature: float
-    exclusion: Exclusion
-    threads: int
-
-    @property
-    def inverse(self) -> float:
-        """One over the temperature."""
-        return 1.0 / self.temperature
+def _check_goal(k: int, epsilon: Any, confidence: Any) -> tuple[BestClasses, float]:
+    return BestClasses(k, check_fraction(epsilon, "epsilon", 0.3)), check_confidence(confidence)
 
 
 class Solver:
     """Answers queries of one layer with any guarantee."""
 
-    __slots__ = ("_pulls", "calibration", "layer")
+    __slots__ = ("_pac", "calibration", "layer")
 
     def __init__(self, layer: Layer, calibration: Calibration | None = None) -> None:
         self.layer, self.calibration = layer, calibration
-        self._pulls: PulledRows | None = None
+        self._pac: Pac | None = None
 
     def answer(
         self, call: Call, goals: Iterable[Goal], *, guarantee: str = "deterministic", confidence: float = 0.5
     ) -> list[Answer]:
-        """One answer per query, each of which has its goal; only "pac" and "calibrated" look at the confidence."""
+        """One answer per query, each of which has its goal; only "calibrated" looks at the confidence."""
         return self._settle(call, self._strategies(guarantee, confidence), ExactScan(self.layer), goals)
+
+    def best(self, call: Call, k: int, epsilon: Any, confidence: Any, guarantee: Any) -> list[Answer]:
+        """The k best of each query and log Z, with any guarantee; arguments as the caller passed them."""
+        if not isinstance(guarantee, str) or guarantee not in GUARANTEES:
+            raise MethodError(f"there is no guarantee {show(guarantee)}; use one of {', '.join(GUARANTEES)}.")
+        if guarantee == "pac":
+            return as_answers(self.estimate(call, k, epsilon, confidence), call.temperature)
+        goal, level = _check_goal(k, epsilon, confidence)
+        if guarantee == "calibrated":
+            if self.calibration is None:
+                raise MethodError("nothing is calibrated yet; call calibrate(queries) with held-out queries first.")
+            # Short rows are scored without it, but the caller should hear that it would not be enough.
+            self.calibration.factors(level)
+        return self.answer(call, [goal] * len(call.vectors), guarantee=guarantee, confidence=level)
+
+    def estimate(self, call: Call, k: int, epsilon: Any, confidence: Any) -> Estimated:
+        """The same with the guarantee "pac"."""
+        goal, level = _check_goal(k, epsilon, confidence)
+        if self._pac is None:
+            self._pac = Pac(self.layer)
+        found = self._pac.answer(call, goal, level)
+        if found.refused():
+            # Says what is wrong, or that the length is just allowed.
+            checked, _ = check_given(call.vectors[0], self.layer.rows.d)
+            found = self._pac.answer(replace(call, vectors=checked, limit=math.inf), goal, level)
+        return found
 
     def draw(self, call: Call, n: int, streams: Sequence[np.random.Generator], epsilon: float) -> list[Answer]:
         """n draws from the softmax itself per query, each with its own generator; epsilon: relative error of Z."""
@@ -96,13 +114,8 @@ class Solver:
     def _strategies(self, guarantee: str, confidence: float = 0.5) -> list[Strategy]:
         """What to try before every row is scored."""
         levels = len(self.layer.screen.levels)
-        shortest = SHORT_PULLED if guarantee == "pac" else SHORT
-        if self.layer.rows.d < shortest or guarantee == "exact":
+        if self.layer.rows.d < SHORT or guarantee == "exact":
             return []
-        if guarantee == "pac":
-            if self._pulls is None:
-                self._pulls = permute(self.layer.rows, self.layer.seed)
-            return [Estimated(self.layer, self._pulls, error_probability(confidence))]
         if guarantee == "calibrated" and self.calibration is not None:
             return [Screened(self.layer, guarantee, self.calibration.factors(confidence))]
         return [Screened(self.layer, guarantee, [1.0] * levels)]

@@ -6,21 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-
-from softindex.adaptive.bandit import Estimates, find_best
 from softindex.adaptive.bounds import Bounds, LogZ
 from softindex.adaptive.goals import Goal, Solution
 from softindex.adaptive.layer import Layer, Logits
-from softindex.adaptive.pulls import PulledRows
 from softindex.adaptive.screen import Scores
-from softindex.kernels import hash_bytes
 from softindex.records import Doubles, Integers
 
-__all__ = ["Answer", "Cost", "Estimated", "ExactScan", "PreciseScan", "Query", "Request", "Screened", "settle"]
-
-NAMED = 256
-"""Coordinates that identify a query to pac: hashing all of a long one would take as long as its estimates."""
+__all__ = ["Answer", "Cost", "ExactScan", "PreciseScan", "Query", "Request", "Screened", "settle"]
 
 
 @dataclass(slots=True)
@@ -164,38 +156,3 @@ class Screened:
         """Whether a finer level would leave too many rows as well, by its radii around the values of a coarser one."""
         # The coarse values are more spread out than the true ones, which makes it look easier than it is.
         return expected.is_hopeless(goal.k, goal.epsilon, expected.limit // 4)
-
-
-@dataclass(frozen=True, slots=True)
-class Estimated:
-    """Estimate every row from a few coordinates, and more where that is not enough.  Finds the k best only."""
-
-    layer: Layer
-    pulls: PulledRows
-    delta: float
-    """Probability of a wrong answer."""
-
-    def answer(self, query: Query, request: Request) -> Answer | None:
-        """The k best, unless estimates would cost about as much as a scan."""
-        logits, rows, goal = query.logits, self.layer.rows, request.goal
-        # Every query has its own order of blocks, and the same one again in any batch.
-        rng = np.random.default_rng([self.layer.seed, _name(logits.query.vector)])
-        estimates = Estimates(self.pulls.start(logits.query.given, rng), logits)
-        best = find_best(estimates, k=goal.k, epsilon=goal.epsilon, delta=self.delta)
-        pulled, exact = estimates.pulled.multiplications, estimates.exact_rows
-        query.cost.add(
-            rows=exact,
-            multiplications=pulled + exact * rows.d,
-            bytes_read=4 * pulled + exact * rows.bytes_per_row,
-        )
-        if best is None:
-            return None
-        # A little for the rounding of sums.
-        value, error = best.log_partition, best.error + 1e-9
-        return Answer(best.rows, best.logits, (value, value - error, value + error), "pac", query.cost)
-
-
-def _name(vector: Doubles) -> int:
-    """A number that differs between queries; of a long one, some coordinates and the sum of all count."""
-    step = max(1, len(vector) // NAMED)
-    return hash_bytes(np.append(vector[::step], vector.sum()).tobytes())

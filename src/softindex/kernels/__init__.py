@@ -15,7 +15,11 @@ __all__ = [
     "IntegerTable",
     "Law",
     "NativeMixture",
+    "NativePac",
     "NativeRestriction",
+    "PacAnswers",
+    "PacExclusions",
+    "PacGoal",
     "Request",
     "StringTable",
     "block_sums",
@@ -25,7 +29,6 @@ __all__ = [
     "hash_strings",
     "padded",
     "preferred_target",
-    "pull",
     "read_integers",
     "screen",
     "screen_nibbles",
@@ -41,7 +44,11 @@ DrawResults = _native.DrawResults
 IntegerTable = _native.IntegerTable
 Law = _native.Law
 NativeMixture = _native.Mixture
+NativePac = _native.Pac
 NativeRestriction = _native.Restriction
+PacAnswers = _native.PacAnswers
+PacExclusions = _native.PacExclusions
+PacGoal = _native.PacGoal
 Request = _native.Request
 StringTable = _native.StringTable
 LANES = _native.LANES
@@ -51,7 +58,6 @@ hash_bytes = _native.hash_bytes
 hash_strings = _native.hash_strings
 read_integers = _native.read_integers
 strings_at = _native.strings_at
-pull = _native.pull
 screen = _native.screen
 screen_nibbles = _native.screen_nibbles
 dot_error = _native.dot_error

@@ -2,6 +2,7 @@
 The compiled core; kernels/reference.py defines what each function computes.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy
@@ -390,19 +391,83 @@ def double_dots(
     Fill dots (m,) with the dot products, in double, of the rows which (m,) with the query (d,).
     """
 
-def pull(
-    blocks: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order="C", device="cpu", writable=False)],
-    which: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-    arms: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    scales: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    state: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
-    target: str = "",
-) -> None:
+class PacGoal:
+    """What is asked of all queries of a call of Pac."""
+
+    def __init__(
+        self, k: int, epsilon: float, quantiles: Sequence[float], inverse_temperature: float, seed: int, estimates: bool
+    ) -> None: ...
+
+class PacExclusions:
+    """Rows that the queries of a call leave out."""
+
+    def __init__(
+        self,
+        offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    ) -> None: ...
+
+class PacAnswers:
     """
-    Add the blocks which (r,) of sixteen coordinates to the state (5, n) of the rows arms (m,), in place.
+    Arrays to fill: rows, scores and log_prob (b, k), log_z (b, 3), costs (b, 4).
     """
+
+    def __init__(
+        self,
+        rows: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
+        scores: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        log_prob: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        log_z: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        costs: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
+    ) -> None: ...
+
+class Pac:
+    """
+    Answers with the guarantee pac, for the weights (n, d) and what was computed of them.
+    """
+
+    def __init__(self, weights: object, arrays: dict[str, object], used: int) -> None: ...
+    def answer(
+        self,
+        queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        limit: float,
+        goal: PacGoal,
+        exclusions: PacExclusions | None,
+        threads: int,
+        answers: PacAnswers,
+        target: str = "",
+    ) -> None:
+        """
+        Answer queries (b, d), or refuse those whose squared length exceeds the limit.
+        """
+
+    @property
+    def n(self) -> int: ...
+    def look(
+        self,
+        query: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        seed: int,
+        which: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
+        found: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        target: str = "",
+    ) -> int:
+        """
+        Draw columns of a query into which (m,), fill found (3, n) with estimates, variances and rare terms.
+        """
+
+    def answer_sparse(
+        self,
+        offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        columns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        values: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        goal: PacGoal,
+        exclusions: PacExclusions | None,
+        threads: int,
+        answers: PacAnswers,
+    ) -> None:
+        """
+        Answer queries that have values at increasing columns, and zeros elsewhere.
+        """
 
 class Mixture:
     """

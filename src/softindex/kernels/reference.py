@@ -93,21 +93,6 @@ def unpack_nibbles(codes: NDArray[Any]) -> NDArray[np.int64]:
     return np.concatenate([halves & 15, halves >> 4], axis=2).reshape(len(codes), -1).astype(np.int64)
 
 
-def pull(
-    state: NDArray[Any], block: NDArray[Any], query: NDArray[Any], arms: NDArray[Any], scale: float, weight: float
-) -> None:
-    """Add one block (n, 16) of coordinates to the state (5, n) of the rows `arms`, in place; see adaptive/pulls.py."""
-    products = block[arms].astype(np.float64) * query.astype(np.float64)
-    total = products.sum(axis=1)
-    spread = ((products - products.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
-    term = state[0, arms] + scale * total
-    state[1, arms] += weight * term
-    state[2, arms] += weight**2 * term
-    state[3, arms] += weight**2 * term**2
-    state[4, arms] += (weight * scale) ** 2 * 16 / 15 * spread
-    state[0, arms] += total
-
-
 def round_query(query: NDArray[Any]) -> tuple[NDArray[np.int64], float]:
     """The query as integers of at most 16 bits, and the step: the query is about step * integers.
 

@@ -1,0 +1,81 @@
+// Columns of one query, drawn by importance and without replacement.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "adaptive/pac_layer.h"
+#include "base/aligned.h"
+#include "base/streams.h"
+
+namespace softindex {
+
+struct SparseQuery {
+  const int64_t* indices;  // (count), increasing
+  const float* values;     // (count)
+  int64_t count;
+};
+
+// The weight of a column is |query| times its root mean square. Columns are drawn one after the other, each in
+// proportion to its weight among those not drawn yet: along a tree of sums, sixteen to a node, whose leaves are tiles
+// of sixteen columns. Columns that were drawn stay in the tree and are rejected, until they hold half of its weight.
+//
+// With y_r the product of the r-th column, p_r its share of all weights and P_r the share of those before it,
+//   t_r = y_1 + ... + y_(r-1) + y_r (1 - P_r) / p_r
+// is unbiased for the full product, whatever was drawn before it, and so no two t_r are correlated (Des Raj, 1956).
+class Coordinates {
+ public:
+  explicit Coordinates(const PacLayer& layer);
+
+  // Starts a query (d). False where its length is not at most the root of `limit`, or no number.
+  bool start(const Kernels& kernels, const float* query, double limit, uint64_t seed);
+  // The same for a query of few numbers: values (count) at the increasing columns `indices`.
+  bool start(const Kernels& kernels, const SparseQuery& query, double limit, uint64_t seed);
+
+  // Draws until there are this many columns, or no other has any weight.
+  void draw(int64_t count);
+
+  const float* query() const { return query_.data(); }  // (padded(d))
+  double norm() const { return norm_; }
+  double total() const { return total_; }  // of all weights
+  double squared_weights() const { return squared_weights_; }
+  int64_t used() const { return used_; }  // columns with any weight
+  int64_t drawn() const { return (int64_t)which_.size(); }
+  Pulls pulls(int64_t begin, int64_t end) const;  // the columns drawn at these places, for the kernels
+  // Sums of the weights (1 - P_r)^-2 of the first `count` terms, and of their squares; and the last weight.
+  double sum(int64_t count) const { return sums_[count]; }
+  double squares(int64_t count) const { return squares_[count]; }
+  double last(int64_t count) const { return weights_[count - 1]; }
+  // All columns with any weight, in order, with what the query has there.
+  void list_used(std::vector<int64_t>& which, std::vector<double>& values) const;
+
+ private:
+  bool finish(const ColumnMoments& moments, double limit, uint64_t seed);
+  void clear();
+  void sum_tree(size_t level);
+  double weight(int64_t column) const;
+  double sum_children(size_t level, int64_t node) const;
+  int64_t pick(double uniform) const;
+  void add(int64_t column);
+  void remove_drawn();
+
+  const PacLayer& layer_;
+  AlignedVector<float> query_;
+  std::vector<std::vector<double>> tree_;  // sums of tiles, of sixteen tiles, and so on
+  double root_ = 0;                        // sum of the last of them
+  std::vector<uint16_t> drawn_, removed_;  // one bit per column, one number per tile
+  std::vector<int64_t> touched_;           // tiles of a sparse query
+  bool sparse_ = true;                     // whether only those tiles have anything
+  Stream stream_{};
+  uint64_t draws_ = 0;
+  double norm_ = 0, total_ = 0, squared_weights_ = 0;
+  double taken_ = 0;     // share of the columns drawn so far
+  double rejected_ = 0;  // weight in the tree of columns that were drawn
+  int64_t used_ = 0;
+  int64_t settled_ = 0;  // columns drawn that are not in the tree any more
+
+  std::vector<int64_t> which_;
+  std::vector<double> values_, scales_, weights_, sums_, squares_;
+};
+
+}  // namespace softindex

@@ -1,0 +1,27 @@
+// Adds columns times numbers to the dot products of all rows.
+#include "base/simd_double.h"
+#include "kernels/kernels.h"
+
+namespace softindex {
+namespace SOFTINDEX_TARGET {
+
+// dots (16 groups) += columns which[r], each times query[r], in this order. In double every product is exact.
+void add_columns(const Pulls& pulls, int64_t groups, double* dots) {
+  constexpr int64_t columns_at_once = 16;
+  for (int64_t begin = 0; begin < pulls.rounds; begin += columns_at_once) {
+    const int64_t end = begin + columns_at_once < pulls.rounds ? begin + columns_at_once : pulls.rounds;
+    for (int64_t g = 0; g < groups; ++g) {
+      DoubleLanes sums = load_double_lanes(dots + g * lanes);
+      for (int64_t r = begin; r < end; ++r) {
+        const float* const column = pulls.columns + pulls.which[r] * pulls.stride + g * lanes;
+        const Doubles query = Doubles{} + pulls.query[r];
+        for (int p = 0; p < double_parts; ++p)
+          sums.part[p] = add_exact_product(sums.part[p], load_doubles(column + p * double_width), query);
+      }
+      store_double_lanes(dots + g * lanes, sums);
+    }
+  }
+}
+
+}  // namespace SOFTINDEX_TARGET
+}  // namespace softindex

@@ -1,0 +1,101 @@
+"""The guarantee "pac": one native call estimates logits from a few columns, or scores all rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from softindex.adaptive.calls import Call
+from softindex.adaptive.columns import transpose
+from softindex.adaptive.goals import Goal
+from softindex.adaptive.layer import Layer
+from softindex.errors import CorruptIndexError
+from softindex.kernels import NativePac, PacAnswers, PacExclusions, PacGoal
+from softindex.quantiles import error_probability, normal_quantile
+from softindex.records import Doubles, Integers
+
+__all__ = ["Estimated", "Pac", "quantiles"]
+
+SHORT = 1024
+"""Rows with fewer numbers are all scored: the first look at every row takes as long as a tenth of such a row."""
+FIRST_COLUMNS, GROWTH = 48, 1.5
+"""As in native/adaptive/bandit.cpp: columns of the first look, and how many times as many the next one has at least."""
+DAMAGED, SCANNED = 1, 2
+"""What became of a query: see native/adaptive/pac.h."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """The answers to b queries, one row each."""
+
+    rows: Integers
+    """(b, k) the best classes."""
+    scores: Doubles
+    """(b, k) their logits times the temperature."""
+    log_prob: Doubles
+    """(b, k)"""
+    log_z: Doubles
+    """(b, 3) value, lower and upper bound."""
+    costs: Integers
+    """(b, 4) what became of the query, rows scored, multiplications, bytes read."""
+
+    def labels(self) -> list[str]:
+        """The guarantee of each answer: "exact" where every row was scored."""
+        outcomes = self.costs[:, 0].tolist()
+        if DAMAGED in outcomes:
+            raise CorruptIndexError("weights are not numbers: the layer is damaged; restore a copy or build it again.")
+        return ["exact" if outcome == SCANNED else "pac" for outcome in outcomes]
+
+    def refused(self) -> bool:
+        """Whether a query was none."""
+        return not self.costs[:, 0].all()
+
+
+@lru_cache(maxsize=64)
+def quantiles(n: int, d: int, k: int, delta: float) -> tuple[float, float, float]:
+    """Normal quantiles for one row in one look, for the logit of one of the k best, and for log Z.
+
+    All of it holds with probability 1 - delta: half of delta goes to the elimination, a quarter each to the logits of
+    the k best and to log Z.
+    """
+    looks = max(1, math.ceil(math.log(max(d / FIRST_COLUMNS, 2), GROWTH))) + 1
+    shares = (delta / (2 * n * looks), delta / (4 * k), delta / 4)
+    first, second, third = (normal_quantile(share) for share in shares)
+    return first, second, third
+
+
+class Pac:
+    """Answers queries of one layer."""
+
+    __slots__ = ("_goals", "_native")
+
+    def __init__(self, layer: Layer) -> None:
+        rows, arrays = layer.rows, transpose(layer.rows).arrays()
+        for name, errors in (("bias", layer.bias_errors), ("log_bias", layer.log_bias_errors)):
+            if errors is not None:
+                arrays[name] = np.ascontiguousarray(getattr(layer, name))
+        used = max(1, int(np.count_nonzero(arrays["scales"])))
+        self._native = NativePac(np.require(rows.array, requirements=["C", "ALIGNED"]), arrays, used)
+
+        # Most calls ask for the same: it takes longer to say what than to look at a few columns.
+        @lru_cache(maxsize=64)
+        def goal(k: int, epsilon: float, confidence: float, temperature: float) -> PacGoal:
+            each = quantiles(rows.n, rows.d, k, error_probability(confidence))
+            return PacGoal(k, epsilon, each, 1.0 / temperature, layer.seed, rows.d >= SHORT)
+
+        self._goals = goal
+
+    def answer(self, call: Call, goal: Goal, confidence: float) -> Estimated:
+        """The k best of each query, and log Z."""
+        wanted, b, k = self._goals(goal.k, goal.epsilon, confidence, call.temperature), len(call.vectors), goal.k
+        excluded = call.exclusion.joined()
+        found = Estimated(
+            np.empty((b, k), np.int64), np.empty((b, k)), np.empty((b, k)), np.empty((b, 3)), np.empty((b, 4), np.int64)
+        )
+        exclusions = None if excluded is None else PacExclusions(*excluded)
+        answers = PacAnswers(found.rows, found.scores, found.log_prob, found.log_z, found.costs)
+        self._native.answer(call.vectors, call.limit, wanted, exclusions, call.threads, answers)
+        return found
