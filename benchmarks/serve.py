@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -156,12 +157,12 @@ async def closed_loop(port, requests, connections, seconds):
 
 async def open_loop(port, requests, rate, seconds, most=256):
     """Requests at a rate, whether or not earlier ones were answered; without a free connection they wait for one."""
-    loop, answers, free, late = asyncio.get_running_loop(), [], [], []
+    loop, answers, free, late = asyncio.get_running_loop(), [], deque(), deque()
 
     def finished(peer, status, taken):
         answers.append((status, taken))
         if late:
-            peer.send(late.pop(0))
+            peer.send(late.popleft())
         else:
             free.append(peer)
 
@@ -174,7 +175,8 @@ async def open_loop(port, requests, rate, seconds, most=256):
             moment = begun + sent / rate
             sent += 1
             if free:
-                free.pop().send(moment)
+                # The one that has been idle longest: the server closes connections that never send anything.
+                free.popleft().send(moment)
             else:
                 late.append(moment)
         await asyncio.sleep(0.0005)

@@ -54,7 +54,7 @@ def running(path, headers=None, **options):
     listening = bind(settings)
     config = uvicorn.Config(
         make_app(state),
-        http=bounded_protocol(settings.limits),
+        http=bounded_protocol(settings.limits, state.gate),
         ws="none",
         lifespan="off",
         log_config=None,

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from servers import D, items, running
+from servers import D, items, running, wait_until
 
 import softindex
 from softindex.service import make_settings
@@ -94,6 +94,7 @@ def test_cors_is_for_the_origins_that_were_named(saved):
             headers = {"origin": origin, "access-control-request-method": "POST"}
             found = server.client.options("/v1/sample", headers=headers)
             assert (found.headers.get("access-control-allow-origin") == origin) is allowed
+        wait_until(lambda: server.state.gate.waiting == 0)
 
 
 def test_a_failure_of_the_server_gives_nothing_away(server, monkeypatch, capsys):

@@ -9,6 +9,9 @@ import time
 import pytest
 from servers import D, Process, items, running, wait_until
 
+from softindex.service import Limits
+from softindex.service.gate import Gate
+
 QUERY = items(1).tolist()
 
 
@@ -169,6 +172,18 @@ def test_too_many_at_once_are_429_and_the_rest_is_served(saved):
         del server.state.served.function
         assert server.post("sample", {"queries": QUERY, "temperature": 1.0}).status_code == 200
         assert 'softindex_rejected_total{reason="busy"}' in server.client.get("/metrics").text
+
+
+def test_refused_requests_do_not_have_the_next_ones_refused(server):
+    gate = Gate(Limits(in_flight=2))
+    taken = [gate.admit() for _ in range(50)]
+    assert taken == [True] * 2 + [False] * 48
+    gate.leave()
+    assert [gate.admit() for _ in range(3)] == [True, False, False]
+    gate.close()
+    # And a server that is idle has nobody inside.
+    server.post("sample", {"queries": QUERY, "temperature": -1.0})
+    wait_until(lambda: server.state.gate.waiting == 0)
 
 
 def slowly(function):

@@ -17,6 +17,7 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from softindex.service.access import check_access, check_host
+from softindex.service.gate import busy
 from softindex.service.problems import MEDIA_TYPE, Problem, as_problem
 from softindex.service.routes import Routes
 from softindex.service.worker_state import WorkerState
@@ -40,7 +41,16 @@ def make_app(state: WorkerState) -> ASGIApp:
             allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
             expose_headers=["X-Request-Id", "Server-Timing", "Retry-After"],
         )
-    return app
+
+    async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+        # Outside of everything else that may answer: whoever was let in by the gate must leave.
+        try:
+            await app(scope, receive, send)
+        finally:
+            if scope.get("state", {}).get("admitted"):
+                state.gate.leave()
+
+    return counted
 
 
 class Front:
@@ -90,7 +100,8 @@ class Front:
             check_host(headers.get(b"host"))
         if path in OPEN or path.startswith(OPEN_PREFIX):
             return
-        self._state.gate.check_ahead(known.get("ahead", 0))
+        if not known.get("admitted", True):
+            raise busy("in_flight")
         changes = path == "/v1/items" and scope["method"] in ("PUT", "DELETE")
         check_access(settings.keys, headers.get(b"authorization"), "write" if changes else "read")
 

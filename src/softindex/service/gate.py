@@ -10,7 +10,7 @@ from typing import TypeVar
 from softindex.service.problems import Problem
 from softindex.service.settings import Limits
 
-__all__ = ["Gate"]
+__all__ = ["Gate", "busy"]
 
 Result = TypeVar("Result")
 SHORT = 1 << 22
@@ -23,14 +23,25 @@ class Gate:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._pool = ThreadPoolExecutor(limits.pool_threads, thread_name_prefix="softindex")
+        self.waiting = 0
+        """Requests that were taken on and are not answered yet."""
         self.suspended = 0
         """Requests that wait for their body, for the pool or for a slow client: they keep nobody from the loop."""
         self.pooled = 0
 
-    def check_ahead(self, unfinished: int) -> None:
-        """Refuse a request that came while as many as allowed wait for the event loop."""
-        if unfinished - self.suspended > self._limits.in_flight:
-            raise busy("in_flight")
+    def admit(self) -> bool:
+        """Whether a request that arrives now is taken on; `leave` must follow when it is answered.
+
+        Only those taken on count: if refused ones did, a burst would have the next one refused as well.
+        """
+        if self.waiting - self.suspended >= self._limits.in_flight:
+            return False
+        self.waiting += 1
+        return True
+
+    def leave(self) -> None:
+        """A request that was taken on is answered."""
+        self.waiting -= 1
 
     async def run(self, call: Callable[[], Result], numbers: float) -> Result:
         """The result of the call, in the event loop if it reads few numbers, otherwise in the pool.
@@ -46,7 +57,7 @@ class Gate:
         self.suspended += 1
         future = asyncio.get_running_loop().run_in_executor(self._pool, call)
         # A call that was given up still occupies its thread, and so its place.
-        future.add_done_callback(self._leave)
+        future.add_done_callback(self._leave_pool)
         try:
             return await asyncio.wait_for(asyncio.shield(future), self._limits.seconds)
         except TimeoutError:
@@ -64,7 +75,7 @@ class Gate:
         """Wait for running calls."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _leave(self, _: object) -> None:
+    def _leave_pool(self, _: object) -> None:
         self.pooled -= 1
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from softindex.service.gate import Gate
 from softindex.service.problems import MEDIA_TYPE, Problem
 from softindex.service.settings import Limits
 
@@ -19,6 +20,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     """Adds timers and counts to the hooks of the parser; each hook goes on to do what it did."""
 
     limits: ClassVar[Limits]
+    gate: ClassVar[Gate]
     _timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
     _in_headers = True
@@ -51,12 +53,15 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_headers, self._head_bytes = False, 0
-        state = self.scope["state"]
-        state["ahead"] = len(self.tasks)
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > self.limits.header_bytes:
-            state["problem"] = self._too_long()
+            self.scope["state"]["problem"] = self._too_long()
         super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        # Decided as requests arrive: those that come while others are computed are refused, and not the last to run.
+        cycle.scope["state"]["admitted"] = self.gate.admit()
+        super()._start_asgi_task(cycle, app)
 
     def on_message_complete(self) -> None:
         self._in_headers = True
@@ -111,6 +116,6 @@ class _BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
-def bounded_protocol(limits: Limits) -> type[asyncio.Protocol]:
-    """The protocol for connections with these limits."""
-    return type("BoundedProtocol", (_BoundedProtocol,), {"limits": limits})
+def bounded_protocol(limits: Limits, gate: Gate) -> type[asyncio.Protocol]:
+    """The protocol for connections with these limits, whose requests pass this gate."""
+    return type("BoundedProtocol", (_BoundedProtocol,), {"limits": limits, "gate": gate})

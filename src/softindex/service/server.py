@@ -77,7 +77,7 @@ def run_worker(state: WorkerState, listening: socket.socket) -> int:
     config = uvicorn.Config(
         make_app(state),
         loop="uvloop",
-        http=bounded_protocol(settings.limits),
+        http=bounded_protocol(settings.limits, state.gate),
         ws="none",
         lifespan="off",
         log_config=None,
