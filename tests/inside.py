@@ -7,6 +7,7 @@ import numpy as np
 
 from softindex.contents import Contents
 from softindex.fields import flatten
+from softindex.kernels.reference_probing import usual_tails
 from softindex.recall import UNMEASURED
 from softindex.records import Codes, Dispersion, Moments, Outliers, Tree
 from softindex.residuals import stored_vectors
@@ -43,7 +44,15 @@ def put_together(vectors, offsets, ids, log_bias, moments, codes=None, sketch=No
     arrays = {**stored, "offsets": offsets, **flatten(moments)}
     arrays |= {} if log_bias is None else {"log_bias": log_bias}
     arrays |= {} if codes is None else flatten(codes, "code_")
-    arrays |= {} if sketch is None else {**flatten(sketch, "sketch_"), "sketch_recall": UNMEASURED}
+    arrays |= (
+        {}
+        if sketch is None
+        else {
+            **flatten(sketch, "sketch_"),
+            "sketch_recall": UNMEASURED,
+            "sketch_tails": usual_tails(),
+        }
+    )
     parameters = {"dim": vectors.shape[1], "bias": False, "codes": codes is not None, "tree": False}
     parameters |= {"sketch": sketch is not None, "log_bias": log_bias is not None}
     parameters |= {"dispersion": moments.dispersion.kind, "rank": moments.dispersion.rank, "ids": ids.kind}

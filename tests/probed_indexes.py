@@ -74,6 +74,7 @@ def twin(index, query, temperature, method, probes, tolerance):
         dispersion=law.dispersion,
         tolerance=tolerance,
         outliers=contents.outliers,
+        tails=index._contents.arrays.get("sketch_tails"),
     )
     return probing.run(-1 if probes is None else probes)
 

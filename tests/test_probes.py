@@ -5,7 +5,7 @@ import pytest
 
 import softindex
 from inside import look_inside
-from probed_indexes import clustered, large_index, masses, twin
+from probed_indexes import clustered, distances, large_index, masses, twin
 from softindex.kernels import _native, reference_probing
 from softindex.kernels.reference_probing import TAIL_SAMPLES, dispersion_term
 from softindex.laws import LAWS
@@ -16,7 +16,9 @@ T = (0.05, 0.1, 0.2)
 
 def test_the_twin_has_the_same_constants():
     assert _native.probing_constants() == {
-        name.lower(): value for name, value in vars(reference_probing).items() if name.isupper() and name != "TAIL_KEY"
+        name.lower(): value
+        for name, value in vars(reference_probing).items()
+        if name.isupper() and name not in ("TAIL_KEY", "TAIL_STEP")
     }
 
 
@@ -256,3 +258,45 @@ def test_log_prob_and_log_partition_take_probes():
     assert off[0] > off[5] > off[index.clusters]
     assert off[None] < off[0] / 5
     assert off[index.clusters] < 1e-6
+
+
+@pytest.mark.parametrize("method", ["s-2ls", "sd-2ls"])
+@pytest.mark.parametrize("factor", [0.125, 0.5, 4.0])
+def test_a_query_and_a_temperature_say_no_more_than_their_ratio(method, factor):
+    """(q, t) and (q / 2, t / 2) are the same softmax, and give the same law.  Powers of two round nothing."""
+    vectors = clustered(20_000, 100, 16, seed=13) * np.linspace(0.3, 2, 20_000, dtype=np.float32)[:, None]
+    index, queries = softindex.build(vectors, threads=1), np.concatenate([vectors[:20], clustered(20, 3, 16, seed=14)])
+    for temperature in (0.02, 0.1, 0.5):
+        law, scored, stated = masses(index, queries, temperature, method)
+        found = masses(index, np.float32(factor) * queries, factor * temperature, method)
+        np.testing.assert_allclose(found[0], law, rtol=0, atol=1e-9)
+        np.testing.assert_array_equal(found[1], scored)
+        np.testing.assert_allclose(found[2], stated, rtol=1e-9)
+
+
+@pytest.mark.parametrize("sketch", [True, False])
+def test_a_single_item_that_outweighs_its_cluster_and_all_others_is_found_or_feared(sketch):
+    """Clusters are tight, but one item in fifty is far out in a direction of its own; queries point near such items."""
+    rng = np.random.default_rng(21)
+    vectors = rng.standard_normal((100, 32))[rng.integers(100, size=20_000)] + 0.2 * rng.standard_normal((20_000, 32))
+    far = np.flatnonzero(rng.random(20_000) < 0.02)
+    vectors[far] += 1.2 * rng.standard_normal((len(far), 32))
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    queries = vectors[rng.choice(far, 100, replace=False)] + 0.05 * rng.standard_normal((100, 32)).astype(np.float32)
+    index = softindex.build(vectors, sketch=sketch, threads=1)
+    for temperature in (0.02, 0.05):
+        measured, _, stated = distances(index, queries, temperature)
+        assert np.mean(measured > 2 * stated + 0.01) <= 0.02
+
+
+def test_the_tails_are_shares_that_never_grow_and_show_items_far_out():
+    rng = np.random.default_rng(22)
+    curves = {}
+    for name, vectors in {"normal": rng.standard_normal((5000, 16)), "heavy": rng.standard_t(3, (5000, 16))}.items():
+        curve = softindex.build(vectors.astype(np.float32), threads=1)._contents.arrays["sketch_tails"]
+        assert curve[0] == 1
+        assert (np.diff(curve) <= 0).all()
+        assert (curve >= 0).all()
+        curves[name] = curve
+    six = round(6 / reference_probing.TAIL_STEP)
+    assert curves["heavy"][six] > 10 * curves["normal"][six]

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "index/extremes.h"
 #include "index/masses.h"
 #include "index/probe_constants.h"
 #include "index/scan.h"
@@ -24,10 +25,12 @@ class Probe {
  public:
   explicit Probe(Query& query)
       : query_(query), kernels_(query.kernels), view_(query.view), request_(query.request), workspace_(query.workspace),
-        tail_stream_{tail_seed, query.content}, log_weight_(view_.sizes.weight_of(request_.law)) {}
+        tail_stream_{tail_seed, name_direction(query)}, log_weight_(view_.sizes.weight_of(request_.law)),
+        extremes_(query) {}
 
   void run() {
     workspace_.estimates.assign(query_.log_masses, query_.log_masses + view_.k);
+    workspace_.searches.assign(view_.k, untouched);
     const bool adaptive = request_.probes < 0;
     if (adaptive) budget_ = std::max(probing::budget_numbers / view_.d, view_.n / probing::budget_part);
     remember_known_clusters();
@@ -44,15 +47,23 @@ class Probe {
       scan_best_clusters(wanted);
       if (!tail_is_empty()) sample_tail();
       if (tail_is_empty()) return finish(0.0);
-      const double error = stated_error();
-      if (!adaptive || error <= request_.tolerance || scored_ >= budget_) return finish(error);
+      if (adaptive && search_extremes()) continue;
+      if (!adaptive) chance_ = chance_of_others();
+      // More probes lower the error of the masses; the chance of extremes is as small as the search made it.
+      const double error = tail_error(samples_, rho_, tail_share());
+      const bool enough = error <= request_.tolerance || scored_ >= budget_;
+      if (!adaptive || enough) return finish(stated(error));
       if (scan_surprises()) continue;
-      if (hopeless(error, budget_ - scored_)) return finish(error);
+      if (hopeless(error, budget_ - scored_)) return finish(stated(error));
       wanted = std::max(probing::first_probes, 2 * probed_);
     }
   }
 
  private:
+  // What is known of the single items of a cluster that was not scanned. An item in the direction of the query may be
+  // in a suspected one; in a searched one nothing matters.
+  enum Search : uint8_t { untouched, suspected, searched };
+
   double* estimates() const { return workspace_.estimates.data(); }  // -infinity where a cluster is known
   bool tail_is_empty() const { return !(tail_.peak > minus_infinity); }
   double log_tail() const { return tail_.peak + tail_.log_total; }
@@ -92,32 +103,100 @@ class Probe {
     ++probed_;
   }
 
-  // An item that is the query itself, or nearly so, may outweigh everything at low temperature, and its cluster need
-  // not be among the massive ones. k-means put it into the cluster of the nearest mean.
+  // An item in the direction of the query may outweigh everything at low temperature, and its cluster need not be
+  // among the massive ones. k-means put it into the cluster of the nearest mean; which one depends on its length.
   void scan_nearest_clusters() {
-    const double squared = query_.squared_norm();
-    const double copy = (squared - query_.pivot) / request_.temperature + log_weight_ - log_tail();
-    if (!(copy > std::log(request_.tolerance / 4))) return;
-    // Others that are nearly as near come next: the means have moved a little since the items were assigned.
-    double nearest_distance = 0;
-    for (int i = 0; i < probing::nearest_clusters; ++i) {
-      int64_t nearest = -1;
-      double best = minus_infinity;
-      for (int64_t c = 0; c < view_.k; ++c) {
-        const double closeness = query_.mean_dots[c] - view_.half_squares[c];
-        if (closeness > best && estimates()[c] > minus_infinity) {
-          best = closeness;
-          nearest = c;
-        }
+    const double norm = std::sqrt(query_.squared_norm());
+    double length = view_.longest;
+    for (int i = 0; i < probing::copy_lengths && norm > 0; ++i, length /= probing::length_step) {
+      if (i > 0 && length < view_.shortest) break;
+      const double copy = (norm * length - query_.pivot) / request_.temperature + log_weight_;
+      if (!(copy - log_add(known_, log_tail()) > std::log(request_.tolerance / 4))) break;
+      list_nearest_clusters(length, length / norm);
+      for (size_t place = 0; place < workspace_.ranked.size(); ++place) {
+        const int64_t cluster = workspace_.ranked[place].second;
+        if (estimates()[cluster] == minus_infinity) continue;
+        // The nearest one is scanned. Others are nearly as near, as the means have moved since items were assigned:
+        // they are searched later, if the copy is not found here.
+        if (place > 0)
+          workspace_.searches[cluster] = suspected;
+        else if (probe_cluster(cluster); best_score_ >= probing::copied * norm * length)
+          break;
       }
-      const double distance = squared - 2 * best;
-      if (i == 0) nearest_distance = distance;
-      if (nearest < 0 || distance > probing::nearly * nearest_distance) break;
-      probe_cluster(nearest);
-      // The copy is found. If it carries much of the mass, items near it matter too, and more clusters are scanned.
-      if (best_score_ >= probing::copied * squared && copy < std::log(probing::heavy)) break;
     }
-    weigh_tail();
+    if (probed_ > 0) weigh_tail();
+  }
+
+  // The clusters whose mean is nearest to an item of this length in the query's direction, and which hold such items.
+  void list_nearest_clusters(double length, double scale) {
+    auto& ranked = workspace_.ranked;
+    ranked.clear();
+    double nearest = std::numeric_limits<double>::infinity();
+    for (int64_t c = 0; c < view_.k; ++c) {
+      if (view_.empty(c) || view_.norm_max[c] * probing::length_step < length || view_.norm_min[c] > length) continue;
+      const double distance = length * length - 2 * (scale * query_.mean_dots[c] - view_.half_squares[c]);
+      if (!(distance <= probing::nearly * nearest)) continue;
+      nearest = std::min(nearest, distance);
+      ranked.push_back({distance, c});
+    }
+    std::sort(ranked.begin(), ranked.end());
+    const double most = probing::nearly * nearest;
+    while (!ranked.empty() && (ranked.size() > probing::nearest_clusters || ranked.back().first > most))
+      ranked.pop_back();
+  }
+
+  // Looks for single items with a relevant share in clusters that may hold one, the likeliest first, until the chance
+  // that there is another is small; and scans the clusters that hold one. Returns whether there was any.
+  bool search_extremes() {
+    aim();
+    auto& ranked = workspace_.ranked;
+    ranked.clear();
+    double total = 0;
+    bool suspicious = false;
+    for (int64_t c = 0; c < view_.k; ++c) {
+      if (estimates()[c] == minus_infinity || workspace_.searches[c] == searched || view_.count(c) < 2) continue;
+      const double chance = extremes_.chance(c);
+      const bool suspect = workspace_.searches[c] == suspected;
+      total += chance;
+      suspicious = suspicious || suspect;
+      if (chance > 0 || suspect) ranked.push_back({-chance - (suspect ? 1 : 0), c});
+    }
+    const double allowed = probing::allowed_chance * request_.tolerance;
+    chance_ = total;
+    if (total <= allowed && !suspicious) return false;
+    std::sort(ranked.begin(), ranked.end());
+    for (double left = 0; !ranked.empty() && (left -= ranked.back().first) <= allowed;) ranked.pop_back();
+    const bool any = search_ranked();
+    if (!any) chance_ = chance_of_others();
+    return any;
+  }
+
+  bool search_ranked() {
+    const double least = extremes_.least(), floor = probing::allowed_chance * request_.tolerance / (double)view_.k;
+    bool any = false;
+    for (const auto& [rank, cluster] : workspace_.ranked) {
+      // What was found since may have made others too small to matter.
+      const bool suspect = workspace_.searches[cluster] == suspected;
+      if (!suspect && extremes_.least() > least && extremes_.chance(cluster) < floor) continue;
+      if (!extremes_.searchable() && scored_ >= budget_) break;
+      workspace_.searches[cluster] = searched;
+      if (extremes_.searchable()) {
+        if (!extremes_.search(cluster)) continue;
+        budget_ += view_.size(cluster);
+      }
+      remember(cluster, scan(view_.offsets[cluster], view_.size(cluster)));
+      aim();
+      any = true;
+    }
+    if (any) weigh_tail();
+    return any;
+  }
+
+  void aim() {
+    double variance = 0;
+    for (const TailSample& sample : samples_) variance += sample.variance / (double)samples_.size();
+    const double everything = log_add(known_, std::log(rho_) + log_tail());
+    extremes_.aim_at(everything + std::log(probing::relevant * request_.tolerance), variance);
   }
 
   auto before() const {
@@ -236,11 +315,18 @@ class Probe {
     return judge_stretch(query_, cluster, count, scan(from, count));
   }
 
-  double stated_error() const {
-    const double inside = tail_error(samples_, rho_, tail_share());
-    // Zero is reserved for a law whose every cluster was scanned.
-    return std::min(1.0, inside + risk_of_extremes(query_, samples_, known_) + 1e-16);
+  // That a cluster neither scanned nor searched holds an item that matters.
+  double chance_of_others() {
+    aim();
+    double chance = 0;
+    for (int64_t c = 0; c < view_.k && chance < 1; ++c)
+      if (estimates()[c] > minus_infinity && workspace_.searches[c] != searched && view_.count(c) > 1)
+        chance += extremes_.chance(c);
+    return chance;
   }
+
+  // Zero is reserved for a law whose every cluster was scanned.
+  double stated(double error) const { return std::min(1.0, error + chance_ + 1e-16); }
 
   // Where the mass is spread over many clusters, scanning as many as the budget allows would not lower the error.
   bool hopeless(double error, int64_t budget) {
@@ -273,38 +359,19 @@ class Probe {
   Workspace& workspace_;
   const Stream tail_stream_;
   const double log_weight_;  // of an average item
+  Extremes extremes_;
   std::vector<TailSample> samples_;
   uint64_t drawn_ = 0;
   int64_t scored_ = 0, probed_ = 0, budget_ = std::numeric_limits<int64_t>::max();
   double best_score_ = minus_infinity;  // of the items scanned last
   double known_ = minus_infinity;       // log of the sum over the clusters that were scanned
   Total tail_ = {minus_infinity, 0.0};  // the same of the estimates of all others
+  double chance_ = 0;                   // that an item that matters was not found
   double rho_ = 1.0;                    // what the estimates of the tail are multiplied by
 };
 
 }  // namespace
 
 void probe(Query& query) { Probe(query).run(); }
-
-std::map<std::string, double> probing_constants() {
-  using namespace probing;
-  return {{"tail_samples", (double)tail_samples},
-          {"shortest_stretch", (double)shortest_stretch},
-          {"most_precise", most_precise},
-          {"nearest_clusters", (double)nearest_clusters},
-          {"large_share", large_share},
-          {"first_probes", (double)first_probes},
-          {"surprising", surprising},
-          {"budget_numbers", (double)budget_numbers},
-          {"budget_part", (double)budget_part},
-          {"mean_deviation", mean_deviation},
-          {"largest_variance", largest_variance},
-          {"largest_misfit", largest_misfit},
-          {"nearly", nearly},
-          {"copied", copied},
-          {"heavy", heavy},
-          {"no_hope", no_hope},
-          {"farthest", farthest}};
-}
 
 }  // namespace softindex

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
+#include "base/streams.h"
 #include "index/probe_constants.h"
 #include "index/scan.h"
 
@@ -35,6 +35,19 @@ Stretch measure_stretch(const Query& query, int64_t count) {
 }
 
 }  // namespace
+
+// Names the sample. Rounded to eight bits of its largest coordinate, a query is the same at any length: twice the query
+// at twice the temperature is the same softmax, and gets the same law.
+uint64_t name_direction(const Query& query) {
+  const int64_t d = query.view.d;
+  float peak = 0;
+  for (int64_t j = 0; j < d; ++j) peak = std::max(peak, std::fabs(query.vector[j]));
+  const double inverse = peak > 0 ? 127.0 / (double)peak : 0.0;
+  std::vector<int8_t>& integers = query.workspace.rounded_query;
+  integers.resize(d);
+  for (int64_t j = 0; j < d; ++j) integers[j] = (int8_t)std::nearbyint(query.vector[j] * inverse);
+  return hash_bytes(integers.data(), d);
+}
 
 // As long as its noise requires: a few items give the mean of exp(logit) where logits hardly vary.
 int64_t stretch_length(const Query& query, int64_t cluster, double share) {
@@ -85,33 +98,6 @@ double tail_error(const std::vector<TailSample>& samples, double rho, double sha
   const double uncertainty =
       std::sqrt(std::max(squares / (count - 1.0), noise + misfit / count) / count) * probing::mean_deviation;
   return std::min(share, share * spread / 2 + share * (1 - share) * uncertainty);
-}
-
-// Logits of mean m and variance s have one above log Z with a chance of about n exp(-z^2 / 2), z = (log Z - m) /
-// sqrt(s). It counts where the Gaussian integral has its weight above log Z, which is where z^2 < s. And clusters have
-// outliers that no normal distribution predicts: the farthest item lies a radius away, in whatever direction; the query
-// meets it with a standard deviation of |q| R / sqrt(d).
-double risk_of_extremes(Query& query, const std::vector<TailSample>& samples, double known) {
-  if (known == minus_infinity) return 0.0;
-  const View& view = query.view;
-  const double temperature = query.request.temperature, log_weight = view.sizes.weight_of(query.request.law);
-  const double* estimates = query.workspace.estimates.data();
-  const double reach = std::sqrt(query.squared_norm() / (double)view.d) / temperature;
-  // Adaptive probing has looked at everything that lies farther.
-  const bool listed = view.outliers > 0 && query.request.probes < 0;
-  const float unlisted = listed ? view.farthest : std::numeric_limits<float>::max();
-  double common = 0, risk = 0;
-  for (const TailSample& sample : samples) common += sample.variance / (double)samples.size();
-  for (int64_t c = 0; c < view.k && risk < 1; ++c) {
-    if (estimates[c] == minus_infinity || view.count(c) < 2) continue;
-    const double variance = query.variances == nullptr ? common : query.variances[c];
-    const double mean = (query.mean_dots[c] - query.pivot) / temperature + log_weight;
-    const double above = std::max(0.0, known - mean), outlier = reach * std::min(view.radii[c], unlisted);
-    if (variance > 0 && known - mean < variance)
-      risk += std::min(1.0, std::exp(view.log_counts[c] - above * above / variance / 2));
-    if (above < probing::farthest * outlier) risk += std::erfc(above / (outlier * std::sqrt(2.0))) / 2;
-  }
-  return std::min(risk, 1.0);
 }
 
 }  // namespace softindex

@@ -17,6 +17,9 @@ struct TailSample {
   double log_sum;   // the cluster's own, if the stretch is all of it, or -infinity
 };
 
+// The name of the sample: that of the query's direction.
+uint64_t name_direction(const Query& query);
+
 // How many items of a tail cluster to scan; share: of the tail in all mass.
 int64_t stretch_length(const Query& query, int64_t cluster, double share);
 
@@ -26,9 +29,5 @@ TailSample judge_stretch(const Query& query, int64_t cluster, int64_t count, dou
 // The estimated total variation from what is unknown of the tail: how its clusters differ from their estimates times
 // rho, and rho itself. share: of the tail in all mass.
 double tail_error(const std::vector<TailSample>& samples, double rho, double share);
-
-// The chance that one item of the tail outweighs everything that is known, which no sample would have met. known: log
-// of the sum over the clusters that were scanned.
-double risk_of_extremes(Query& query, const std::vector<TailSample>& samples, double known);
 
 }  // namespace softindex

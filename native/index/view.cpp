@@ -171,6 +171,7 @@ void add_sketch(View& view, ArrayReader& read) {
   view.sketch_errors = read.required<float>("sketch_errors", {view.k});
   view.sketch_lengths = read.required<float>("sketch_lengths", {view.k});
   view.recall = RecallCurve(read.required<double>("sketch_recall", {RecallCurve::points, 2}));
+  view.tails = TailCurve(read.required<double>("sketch_tails", {TailCurve::points}));
 }
 
 // The splits (k - 1) of a tree. Its children (k - 1, 2) must list nodes and clusters depth first, each exactly once: a
@@ -284,9 +285,11 @@ View make_view(const Arrays& arrays, const std::map<std::string, const Guard*>& 
   add_even_sizes(view);
   view.longest = *std::max_element(view.norm_max, view.norm_max + view.k);
   add_summed_lengths(view);
+  view.shortest = view.longest;
   for (int64_t c = 0; c < view.k; ++c) {
     view.log_counts.push_back(std::log((double)std::max<int64_t>(view.count(c), 1)));
     view.half_squares.push_back(squared_norm(view.means + c * view.d, view.d) / 2);
+    if (!view.empty(c)) view.shortest = std::min(view.shortest, (double)view.norm_min[c]);
   }
   return view;
 }

@@ -11,6 +11,7 @@
 #include "base/guard.h"
 #include "index/recall_curve.h"
 #include "index/request.h"
+#include "index/tail_curve.h"
 #include "kernels/kernels.h"
 
 namespace softindex {
@@ -104,6 +105,7 @@ struct View {
   const float* norm_min = nullptr;  // (k)
   const float* norm_max = nullptr;  // (k)
   double longest = 0;               // the largest norm_max
+  double shortest = 0;              // the smallest norm_min of a cluster that holds anything
   // (k): a dot product with an item of the cluster rounds in proportion to this: the length of the longest item, or of
   // centre and residual together; and the largest of them.
   std::vector<double> summed_lengths;
@@ -129,6 +131,7 @@ struct View {
   const float* sketch_errors = nullptr;   // (k): largest distance of a residual from its scaled code, over its scale
   const float* sketch_lengths = nullptr;  // (k): longest code
   RecallCurve recall;
+  TailCurve tails;
 
   Tree tree;
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "base/aligned.h"
@@ -40,15 +41,19 @@ struct Workspace {
 
   std::vector<float> cluster_weights;  // (k)
   std::vector<double> cluster_prefix;
-  std::vector<double> form_sums;      // (k)
-  std::vector<double> estimates;      // (k) of a query that is being probed; -infinity where a cluster is known
-  std::vector<float> shares;          // (k), likewise
-  std::vector<double> lower, upper;   // (k) bounds on the log masses of one query
-  std::vector<uint8_t> states;        // (k) what is known of a cluster beyond its bounds
-  std::vector<double> upper_weights;  // (k)
+  std::vector<double> form_sums;  // (k)
+  std::vector<double> estimates;  // (k) of a query that is being probed; -infinity where a cluster is known
+  std::vector<float> shares;      // (k), likewise
+  std::vector<uint8_t> searches;  // (k), likewise: what is known of single items
+  std::vector<double> logit_means, inverse_deviations;  // (k), likewise: see Extremes
+  std::vector<std::pair<double, int64_t>> ranked;       // clusters in some order
+  std::vector<double> lower, upper;                     // (k) bounds on the log masses of one query
+  std::vector<uint8_t> states;                          // (k) what is known of a cluster beyond its bounds
+  std::vector<double> upper_weights;                    // (k)
   std::vector<double> upper_sums;
-  std::vector<int16_t> coded_query;  // rounded for the codes
-  std::vector<int32_t> code_dots;    // of one cluster, codes only
+  std::vector<int16_t> coded_query;   // rounded for the codes
+  std::vector<int8_t> rounded_query;  // whose hash names the sample of the tail
+  std::vector<int32_t> code_dots;     // of one cluster, codes only
   std::vector<float> outlier_dots;
   // Rows of queries that search for their best items together, one per query: see BestSearch and Engine::top_k.
   std::vector<int8_t> sketched_queries;

@@ -33,6 +33,7 @@ from softindex.recall import measure_curve
 from softindex.records import Floats, Ids, Integers, Json, Partition, Report
 from softindex.residuals import STORAGES, Storage, keep_residuals, stored_vectors
 from softindex.sketch import draw_sketch
+from softindex.tails import measure_tails
 from softindex.vectors import WithBias, read, rearrange
 
 __all__ = ["build"]
@@ -194,6 +195,7 @@ def _build(items: Any, ids: Ids | None, log_bias: Floats | None, plan: _Plan, re
         arrays |= flatten(nodes, "tree_")
     if plan.sketch:
         kind, biased = moments.dispersion.kind, plan.biased
+        arrays["sketch_tails"] = measure_tails(arrays, biased=biased, seed=plan.seed)
         arrays["sketch_recall"] = measure_curve(arrays, kind, biased=biased, seed=plan.seed, threads=plan.threads)
     names = id_map(ids, order, positions)
     parameters = {

@@ -253,7 +253,7 @@ def _sizes(parameters: Json) -> dict[str, int]:
     n, k = whole_number(parameters, "items", 1), whole_number(parameters, "clusters", 1)
     w = whole_number(parameters, "dim", 1) + parameters["bias"]
     sizes = {"n": n, "w": w, "k": k, "k+1": k + 1, "k-1": k - 1, "2k-2": 2 * k - 2, "t": w * (w + 1) // 2}
-    sizes |= {"blocks": -(-n // 16), "groups": -(-w // 8), "16": 16, "64": 64, "levels": 9}
+    sizes |= {"blocks": -(-n // 16), "groups": -(-w // 8), "16": 16, "64": 64, "levels": 9, "points": 49}
     return {**sizes, "r": whole_number(parameters, "rank"), "1": 1, "2": 2}
 
 

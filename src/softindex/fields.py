@@ -219,6 +219,7 @@ INDEX = Table(
         Field("sketch_errors", "float32", "k", "sketch", since=3, values="nonnegative"),
         Field("sketch_lengths", "float32", "k", "sketch", since=3, values="nonnegative"),
         Field("sketch_recall", "float64", "levels 2", "sketch", since=3, values="nonnegative"),
+        Field("sketch_tails", "float64", "points", "sketch", since=3, values="nonnegative"),
         Field("outlier_positions", "int64", "m", "outliers", since=2),
         Field("outlier_vectors", "float32", "m w", "outliers", since=2, values="finite"),
         Field("outlier_farthest", "float32", "1", "outliers", since=2, values="nonnegative"),

@@ -14,6 +14,7 @@ from softindex.moments import measure
 from softindex.outliers import list_outliers
 from softindex.recall import measure_curve
 from softindex.sketch import draw_sketch
+from softindex.tails import measure_tails
 
 __all__ = ["settled"]
 
@@ -38,6 +39,7 @@ def settled(contents: Contents, *, sketch: bool = False, threads: int = 1) -> Co
     if sketch:
         arrays |= flatten(draw_sketch(vectors, offsets, moments.means, threads=threads), "sketch_")
         seed, biased = held["seed"], held["bias"]
+        arrays["sketch_tails"] = measure_tails(arrays, biased=biased, seed=seed)
         arrays["sketch_recall"] = measure_curve(arrays, held["dispersion"], biased=biased, seed=seed, threads=threads)
     order = np.arange(len(places))
     ids = id_map(contents.ids.at(places), order, order.astype(np.int32 if len(order) < 2**31 else np.int64))

@@ -26,6 +26,7 @@ from softindex.records import Doubles, Floats, Ids, Integers, Json
 from softindex.remaining import MOMENTS, Remaining
 from softindex.settling import settled
 from softindex.sketch import draw_sketch
+from softindex.tails import measure_tails
 
 __all__ = ["subset_contents"]
 
@@ -166,10 +167,11 @@ class _Rows:
 
 
 def _sketched(contents: Contents, threads: int) -> dict[str, NDArray[Any]]:
-    """The sketch about the new means, of rows that stayed in place too, and the recall to expect."""
+    """The sketch about the new means, of rows that stayed in place too, the tails and the recall to expect."""
     arrays, held = contents.arrays, contents.parameters
     sketch = draw_sketch(cast(Floats, _Rows(contents)), arrays["offsets"], arrays["means"], threads=threads)
     found = flatten(sketch, "sketch_")
+    found["sketch_tails"] = measure_tails(arrays, biased=held["bias"], seed=held["seed"], read=contents.vectors_at)
     curve = measure_curve(
         {**arrays, **found},
         held["dispersion"],

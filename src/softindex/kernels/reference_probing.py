@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import erfc
 from typing import Any
 
 import numpy as np
@@ -13,17 +12,19 @@ from softindex.kernels.reference import hash_bytes, log_sum_exp, pick, quadratic
 from softindex.records import Doubles, Moments, Outliers
 
 TAIL_KEY = 0x7461696C73616D70
+TAIL_STEP = 0.5
 TAIL_SAMPLES = 8
 SHORTEST_STRETCH = 64
 MOST_PRECISE = 25.0
-NEAREST_CLUSTERS = 8
-NEARLY, COPIED, HEAVY = 1.15, 0.999, 0.25
+NEAREST_CLUSTERS, COPY_LENGTHS = 8, 8
+NEARLY, LENGTH_STEP, COPIED = 1.15, 1.25, 0.999
+RELEVANT, ALLOWED_CHANCE, SEARCHED_PART, NIL = 1.0, 2 / 3, 0.125, 1e-3
 LARGE_SHARE = 1 / 32
 FIRST_PROBES, SURPRISING = 4, 3.0
 BUDGET_NUMBERS, BUDGET_PART = 1 << 20, 20
 MEAN_DEVIATION = 0.7979
 LARGEST_VARIANCE, LARGEST_MISFIT = 30.0, 25.0
-NO_HOPE, FARTHEST = 0.03, 5.5
+NO_HOPE = 0.03
 
 
 def dispersion_term(variance: NDArray[Any], log_count: NDArray[Any]) -> Doubles:
@@ -47,6 +48,11 @@ def logit_variances(moments: Moments, query: NDArray[Any], temperature: float) -
     # The kernels use the norm of the unrounded query.
     lost = float(wide @ wide - rounded @ rounded) * forms.spread.astype(np.float64)
     return np.asarray(quadratic(forms, rounded) + lost) / temperature**2
+
+
+def usual_tails() -> Doubles:
+    """The curve (49,) of an index that has none: the share of items beyond z = 0, 1/2, 1, ... standard deviations."""
+    return np.asarray(np.minimum(1.0, 1.6e-3 * np.exp(-2.2 * (TAIL_STEP * np.arange(49) - 3.0))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +91,14 @@ class Probing:
         dispersion: bool,
         tolerance: float,
         outliers: Outliers | None,
+        tails: NDArray[Any] | None,
     ) -> None:
         # An empty list of outliers is the same as none.
         self.outliers = None if outliers is None or len(outliers.positions) == 0 else outliers
-        self.norm_max = moments.norm_max
+        self.norm_min, self.norm_max = moments.norm_min, moments.norm_max
+        # Without a sketch nothing was measured, and clusters are scanned where others are searched.
+        self.searchable = tails is not None
+        self.tails = usual_tails() if tails is None else np.minimum.accumulate(tails)
         self.unlisted: float | None = None
         self.budget = float("inf")
         self.vectors, self.offsets, self.bias, self.query = vectors, offsets, bias, query
@@ -97,7 +107,8 @@ class Probing:
         self.log_counts = np.log(np.maximum(self.sizes, 1))
         self.log_weight = log_sum_exp(offset) - np.log(len(vectors))
         dots = scan(moments.means, query)
-        self.closeness = dots - np.square(moments.means.astype(np.float64)).sum(axis=1) / 2
+        self.dots, self.half_squares = dots, np.square(moments.means.astype(np.float64)).sum(axis=1) / 2
+        self.norm = float(np.linalg.norm(query.astype(np.float64)))
         self.variances = logit_variances(moments, query, temperature) if dispersion else None
         self.estimates = dots / temperature + offset
         if self.variances is not None:
@@ -108,8 +119,10 @@ class Probing:
             self.estimates = np.where(self.sizes > 1, np.maximum(self.estimates, longest), self.estimates)
         self.means = dots / temperature + self.log_weight
         self.known = np.full(len(self.sizes), -np.inf)
-        # The sample of the tail depends on the query only, not on the seed. -0 and 0 are the same number.
-        self.stream = hash_bytes((query.astype(np.float32) + np.float32(0)).tobytes())
+        # The sample of the tail depends on the direction of the query only: not on the seed, nor on its length.
+        peak = float(np.abs(query).max())
+        self.stream = hash_bytes(np.rint(query * (127.0 / peak if peak > 0 else 0.0)).astype(np.int8).tobytes())
+        self.suspected, self.searched = np.zeros(len(self.sizes), bool), np.zeros(len(self.sizes), bool)
         self.samples: list[TailSample] = []
         self.drawn = self.scored = self.probed = 0
         self.rho = 1.0
@@ -129,13 +142,16 @@ class Probing:
                 self.sample_tail()
             if self.tail_is_empty():
                 return self.finish(0.0)
-            error = self.stated_error()
+            if probes < 0 and self.search_extremes():
+                continue
+            # More probes lower the error of the masses; the chance of extremes is as small as the search made it.
+            error = self.tail_error()
             if probes >= 0 or error <= self.tolerance or self.scored >= self.budget:
-                return self.finish(error)
+                return self.finish(self.stated(error))
             if self.scan_surprises():
                 continue
             if self.hopeless(error, int(self.budget) - self.scored):
-                return self.finish(error)
+                return self.finish(self.stated(error))
             wanted = max(FIRST_PROBES, 2 * self.probed)
 
     def scan_surprises(self) -> bool:
@@ -181,25 +197,106 @@ class Probing:
             self.remember(cluster, self.scan_stretch(int(self.offsets[cluster]), int(self.sizes[cluster]))[0])
             self.probed += 1
 
+    def probe_one(self, cluster: int) -> None:
+        """Scan this cluster, whatever the budget says."""
+        self.remember(cluster, self.scan_stretch(int(self.offsets[cluster]), int(self.sizes[cluster]))[0])
+
+    def log_tail(self) -> float:
+        """The log mass of all unknown clusters by their estimates, without rho."""
+        return log_sum_exp(self.estimates)
+
+    def everything(self, log_tail: float) -> float:
+        """The log mass of all clusters: what is known, and this estimate of the others, times rho."""
+        return float(np.logaddexp(log_sum_exp(self.known), np.log(self.rho) + log_tail))
+
     def scan_nearest_clusters(self) -> None:
-        """Scan the nearest clusters if an item equal to the query would matter: it lies in one of them."""
-        wide = self.query.astype(np.float64)
-        copy = float(wide @ wide) / self.temperature + self.log_weight - log_sum_exp(self.estimates)
-        if not copy > np.log(self.tolerance / 4):
-            return
-        nearest = np.inf
-        for _ in range(NEAREST_CLUSTERS):
-            closeness = np.where(np.isfinite(self.estimates), self.closeness, -np.inf)
-            distance = float(wide @ wide) - 2 * closeness.max()
-            nearest = min(nearest, distance)
-            if self.tail_is_empty() or distance > NEARLY * nearest:
+        """Scan the clusters where an item in the query's direction would lie, for each length it may have."""
+        length, shortest = float(self.norm_max.max()), float(self.norm_min[self.sizes > 0].min())
+        # The tail is not summed again after every scan, here and in a search: what is scanned counts twice for a while.
+        log_tail = self.log_tail()
+        for step in range(COPY_LENGTHS):
+            copy = self.norm * length / self.temperature + self.log_weight
+            if self.norm == 0 or (step > 0 and length < shortest):
                 break
-            cluster = int(closeness.argmax())
-            self.probe_clusters(np.array([cluster]))
-            best = scan(self.vectors[self.offsets[cluster] : self.offsets[cluster + 1]], self.query).max()
-            # Stop at the copy, unless it carries much of the mass: then items near it matter too.
-            if best >= COPIED * float(wide @ wide) and copy < np.log(HEAVY):
+            if not copy - self.everything(log_tail) > np.log(self.tolerance / 4):
                 break
+            for place, cluster in enumerate(self.nearest_clusters(length)):
+                if place > 0:
+                    self.suspected[cluster] = True
+                elif np.isfinite(self.estimates[cluster]):
+                    self.probe_one(cluster)
+                    self.probed += 1
+                    best = scan(self.vectors[self.offsets[cluster] : self.offsets[cluster + 1]], self.query).max()
+                    if best >= COPIED * self.norm * length:
+                        break
+            length /= LENGTH_STEP
+
+    def nearest_clusters(self, length: float) -> list[int]:
+        """The clusters with such items whose mean is nearest to that place, or nearly so; ties go to the lower one."""
+        distances = length * length - 2 * (length / self.norm * self.dots - self.half_squares)
+        holds = (self.sizes > 0) & (self.norm_max * LENGTH_STEP >= length) & (self.norm_min <= length)
+        order = [int(c) for c in np.argsort(distances, kind="stable") if holds[c]]
+        return [c for c in order[:NEAREST_CLUSTERS] if distances[c] <= NEARLY * distances[order[0]]]
+
+    def relevant_mass(self, log_tail: float) -> float:
+        """The log mass from which on a single item matters."""
+        return self.everything(log_tail) + float(np.log(RELEVANT * self.tolerance))
+
+    def chances(self, least: float) -> Doubles:
+        """The chance (k,) that a cluster that was neither scanned nor searched holds an item of this log mass."""
+        variances = self.variances
+        if variances is None:
+            variances = np.full(len(self.sizes), np.mean([sample.variance for sample in self.samples]))
+        above = least - self.means
+        with np.errstate(divide="ignore", invalid="ignore"):
+            z = np.where(above > 0, above / np.sqrt(variances), 0.0)
+        place = np.minimum(z / TAIL_STEP, len(self.tails) - 1.0)
+        share = np.where(place < len(self.tails) - 1, np.interp(place, np.arange(len(self.tails)), self.tails), 0.0)
+        beyond = np.flatnonzero(self.tails < NIL / len(self.vectors))
+        last = beyond[0] if len(beyond) else len(self.tails) - 1
+        # No item lies farther from the mean; adaptive probing has already checked those beyond the limit of the list.
+        radii = self.radii if self.unlisted is None else np.minimum(self.radii, self.unlisted)
+        share = np.where((z < last * TAIL_STEP) & (above <= self.norm * radii / self.temperature), share, 0.0)
+        chances = np.where(above > 0, np.minimum(1.0, self.sizes * share), 1.0)
+        return np.where(np.isfinite(self.estimates) & ~self.searched & (self.sizes >= 2), chances, 0.0)
+
+    def search_extremes(self) -> bool:
+        """Scan the clusters that hold a single item with a relevant share; return whether there were any.
+
+        The kernels find these items by the sketch; clusters that cannot hold one, most probably, are not searched.
+        """
+        log_tail, allowed = self.log_tail(), ALLOWED_CHANCE * self.tolerance
+        least = self.relevant_mass(log_tail)
+        chances = self.chances(least)
+        suspects = self.suspected & np.isfinite(self.estimates) & ~self.searched & (self.sizes >= 2)
+        if chances.sum() <= allowed and not suspects.any():
+            return False
+        ranks = chances + suspects
+        order = [int(c) for c in np.argsort(-ranks, kind="stable") if ranks[c] > 0]
+        left = ranks[order[-1]]
+        while order and left <= allowed:
+            order.pop()
+            left += ranks[order[-1]] if order else 0.0
+        first, found = least, False
+        for cluster in order:
+            if not suspects[cluster] and least > first and self.chances(least)[cluster] < allowed / len(self.sizes):
+                continue
+            if not self.searchable and self.scored >= self.budget:
+                break
+            self.searched[cluster] = True
+            if self.searchable:
+                if not self.holds(cluster, least + float(np.log(SEARCHED_PART))):
+                    continue
+                self.budget += int(self.sizes[cluster])
+            self.probe_one(cluster)
+            least, found = self.relevant_mass(log_tail), True
+        return found
+
+    def holds(self, cluster: int, least: float) -> bool:
+        """Whether an item of the cluster has at least this log mass."""
+        rows = slice(int(self.offsets[cluster]), int(self.offsets[cluster + 1]))
+        logits = scan(self.vectors[rows], self.query) / self.temperature
+        return bool((logits if self.bias is None else logits + self.bias[rows]).max() >= least)
 
     def scan_clusters_of_outliers(self) -> None:
         """Scan clusters with a listed outlier whose own share of the mass would be significant."""
@@ -270,8 +367,13 @@ class Probing:
             log_sum=log_sum if count == size else -np.inf,
         )
 
-    def stated_error(self) -> float:
-        """The estimated total variation.
+    def stated(self, error: float) -> float:
+        """The estimated total variation: what is unknown of the masses, and the chance that an item was not found."""
+        chance = float(self.chances(self.relevant_mass(self.log_tail())).sum())
+        return min(1.0, error + chance + 1e-16)
+
+    def tail_error(self) -> float:
+        """The estimated total variation from the masses of the tail.
 
         Two properties of the tail are unknown: how much its clusters differ from their estimates times rho, and rho
         itself. Each is estimated from the sample and from the variance of the logits, and the larger estimate counts.
@@ -286,28 +388,7 @@ class Probing:
         variance = max((relative**2).sum() / (count - 1), noise + misfit.mean())
         uncertainty = MEAN_DEVIATION * np.sqrt(variance / count)
         share = self.tail_share()
-        inside = min(share, share * spread / 2 + share * (1 - share) * uncertainty)
-        return float(min(1.0, inside + self.risk_of_extremes() + 1e-16))
-
-    def risk_of_extremes(self) -> float:
-        """The approximate probability that one item of an unknown cluster outweighs all known clusters."""
-        known = log_sum_exp(self.known)
-        if known == -np.inf:
-            return 0.0
-        variances, means = self.variances, self.means
-        if variances is None:
-            variances = np.full(len(self.sizes), np.mean([sample.variance for sample in self.samples]))
-        reach = float(np.linalg.norm(self.query.astype(np.float64))) / len(self.query) ** 0.5 / self.temperature
-        # Adaptive probing has already checked the items that lie farther away.
-        radii = self.radii if self.unlisted is None else np.minimum(self.radii, self.unlisted)
-        risk = 0.0
-        for cluster in np.flatnonzero(np.isfinite(self.estimates) & (self.sizes >= 2)):
-            gap, variance, outlier = max(0.0, known - means[cluster]), variances[cluster], reach * float(radii[cluster])
-            if variance > 0 and known - means[cluster] < variance:
-                risk += min(1.0, float(np.exp(self.log_counts[cluster] - gap * gap / variance / 2)))
-            if gap < FARTHEST * outlier:
-                risk += erfc(gap / (outlier * 2**0.5)) / 2
-        return min(risk, 1.0)
+        return float(min(share, share * spread / 2 + share * (1 - share) * uncertainty))
 
     def hopeless(self, error: float, budget: int) -> bool:
         """Whether spending the rest of the budget would still leave the error above the tolerance."""

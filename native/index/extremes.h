@@ -1,0 +1,46 @@
+// Single items of clusters that were not scanned: how likely one is to matter, and a search for it.
+#pragma once
+
+#include "index/bounds.h"
+#include "index/query.h"
+#include "index/sketch.h"
+
+namespace softindex {
+
+// All log masses are relative to pivot / temperature, as those of the query.
+class Extremes {
+ public:
+  explicit Extremes(Query& query);
+
+  // An item of at least this log mass matters; where a cluster is searched, so do items of a part of it. variance: of
+  // the logits, where the law has no dispersion.
+  void aim_at(double log_mass, double variance);
+  double least() const { return least_; }
+
+  // The chance that a cluster holds an item that matters; its moments and the tail measured at build say so.
+  double chance(int64_t cluster) const {
+    // Most clusters end here.
+    if ((least_ - means_[cluster]) * inverse_[cluster] >= end_) return 0.0;
+    return likely(cluster);
+  }
+  // Whether there is a sketch to search.
+  bool searchable() const { return query_.view.sketch != nullptr; }
+  // Whether a cluster holds an item that matters: read in the sketch, and confirmed by its score.
+  bool search(int64_t cluster);
+
+ private:
+  double likely(int64_t cluster) const;
+  bool confirm(const uint16_t* masks, int64_t origin, int64_t from, int64_t to) const;
+  bool confirm_any(int64_t from, int64_t to) const;
+
+  Query& query_;
+  const double log_weight_;  // of an average item
+  QueryLength length_;
+  SketchedQuery sketched_ = {};
+  double end_ = 0;  // standard deviations beyond which the chance is nil
+  float unlisted_;  // outliers that lie farther are known
+  double least_ = 0, variance_ = -1;
+  const double *means_ = nullptr, *inverse_ = nullptr;  // (k) of the logits, and one over their standard deviations
+};
+
+}  // namespace softindex
