@@ -134,7 +134,7 @@ def strings():
         (np.array([101, 2**70], object), f"^id {2**70} in exclude is not in this index"),
         (np.array([101, 2**64 - 1], np.uint64), f"^id {2**64 - 1} in exclude is not in this index"),
         ([True, 101], "^got boolean ids, but this index has integer ids"),
-        (np.array([True]), "^got boolean ids, but this index has integer ids"),
+        (np.array([True]), r"^exclude is a mask of shape \(1,\); expected \(40,\)"),
         ([101, 102.0], "^got float ids, but this index has integer ids"),
         ([101, "item-1"], "^got string ids, but this index has integer ids"),
         (["item-1"], "^got string ids, but this index has integer ids"),

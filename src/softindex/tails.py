@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from softindex.blocks import rows_per_block
 from softindex.records import Doubles, Floats, Integers
+from softindex.residuals import stored_vectors
 
 __all__ = ["POINTS", "STEP", "measure_tails"]
 
@@ -22,7 +23,8 @@ SAMPLED = 1 << 16
 FEWEST = 32
 """Items measured of a cluster that has so many."""
 BLOCK_VALUES = 1 << 20
-QUERY_VALUES = 1 << 20
+"""Values of a block of items, and of their deviations for all queries."""
+QUERY_VALUES = 1 << 18
 """Values of all queries together: fewer of them where they are long."""
 STEEPEST = 1.5
 """Beyond the last item that was met, the curve falls by this rate per standard deviation or by its last one if that is
@@ -41,10 +43,10 @@ def measure_tails(arrays: Arrays, *, biased: bool, seed: int, read: Read | None 
     items that it was made of.  The larger of both shares counts.  biased: whether the last coordinate is a bias; read:
     what reads the vectors at some positions, where they do not lie in one array.
     """
-    read = arrays["vectors"].__getitem__ if read is None else read
+    read = stored_vectors(arrays).__getitem__ if read is None else read
     n, d = int(arrays["offsets"][-1]), arrays["means"].shape[1]
     # At least two items of each kind, and no more queries than memory for them.
-    half = max(2, min(QUERIES, n, rows_per_block(QUERY_VALUES, d, least=16)) // 2)
+    half = max(2, min(QUERIES, n, rows_per_block(QUERY_VALUES, d, least=4)) // 2)
     rng = np.random.default_rng(seed)
     pairs: Integers = rng.integers(n, size=(2 * half, 2))
     pairs[:half, 1] = pairs[:half, 0]
@@ -82,7 +84,7 @@ def _deviations(arrays: Arrays, read: Read, queries: Floats) -> Iterator[tuple[I
     sizes = np.diff(offsets)
     share = min(1.0, SAMPLED / int(offsets[-1]))
     taken = np.where(sizes > 1, np.maximum(np.minimum(sizes, FEWEST), np.ceil(sizes * share)), 0).astype(np.int64)
-    rows = rows_per_block(BLOCK_VALUES, means.shape[1])
+    rows = rows_per_block(BLOCK_VALUES, max(means.shape[1], len(queries)))
     block = np.cumsum(taken) // rows
     for number in np.unique(block):
         clusters = np.flatnonzero((block == number) & (taken > 0))
