@@ -116,9 +116,10 @@ def test_slow_clients_do_not_keep_others_out(saved):
     )
     with running(saved, in_flight=2) as server:
         peers = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(10)]
-        for peer in peers:
+        # One after the other: requests that arrive at once count until the server has looked at them.
+        for count, peer in enumerate(peers, 1):
             peer.sendall(head)
-        wait_until(lambda: server.state.gate.suspended == 10)
+            wait_until(lambda count=count: server.state.gate.suspended == count)
         assert server.post("sample", {"queries": QUERY, "temperature": 1.0}).status_code == 200
         for peer in peers:
             peer.close()
@@ -190,7 +191,7 @@ def slowly(function):
     """So slow that a burst arrives while the first call runs."""
 
     def found(name, index):
-        time.sleep(0.01)
+        time.sleep(0.05)
         return function(name, index)
 
     return found
