@@ -3,8 +3,9 @@
 import sys
 from itertools import pairwise
 from pathlib import Path
+from textwrap import wrap
 
-from benchmarks.tables import Table, place
+from benchmarks.tables import WIDTH, Table, place
 from softindex.evaluate.machine import machine
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
@@ -15,7 +16,8 @@ def write(section: str, tables: list[Table], *more: str) -> None:
     # Only the options that change what is measured, not where files are.
     sizes = [f"{name} {value}" for name, value in pairwise(sys.argv) if name in ("--items", "--large-items")]
     command = " ".join(["python -m benchmarks", section, *sizes])
-    parts = [f"Measured with `{command}` on: {machine()}.", *(table.markdown() for table in tables), *more]
+    source = "\n".join(wrap(f"Measured with `{command}` on: {machine()}.", WIDTH))
+    parts = [source, *(table.markdown() for table in tables), *more]
     body = "\n\n".join(parts)
     print(body, flush=True)
     place(PAGE, section, body)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 
 from softindex.errors import InputError
 from softindex.evaluate.output import check_output, write_output
 
-__all__ = ["Table", "check_place", "place"]
+__all__ = ["WIDTH", "Table", "check_place", "place"]
+
+WIDTH = 120
+"""Of a line of prose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,8 @@ class Table:
     def markdown(self) -> str:
         """The table as Markdown, with a bold title."""
         lines = [self.columns, ["---"] * len(self.columns), *self.rows]
-        return f"**{self.title}**\n\n" + "\n".join(
+        title = "\n".join(wrap(f"**{self.title}**", WIDTH, break_on_hyphens=False))
+        return f"{title}\n\n" + "\n".join(
             "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines
         )
 
