@@ -97,7 +97,8 @@ class Index(Held, Inspected):
         batch, single = self._queries(queries)
         count, t, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
         law, clusters, error = self._law(method, probes, tolerance)
-        part = self._part((len(batch), count), method, replace, (exclude, allow, unknown), top_p=top_p, k=k)
+        plain = replace is True and exclude is allow is unknown is None and top_p is k is None and method != laws.TOP_K
+        part = None if plain else self._part(batch, count, method, replace, (exclude, allow, unknown), top_p=top_p, k=k)
         law, native = (law, None) if part is None else (laws.scanned_law(method, law), part.native)
         request = Request(batch, law, t, clusters, error, native, key, check_threads(threads))
         draws = calls.draw(
@@ -141,7 +142,7 @@ class Index(Held, Inspected):
         batch, single = self._queries(queries)
         t = check_temperature(temperature)
         law, clusters, error = self._law(method, probes, tolerance)
-        part = self._part((len(batch), 1), method, True, (exclude, allow, unknown), top_p=top_p, k=k)
+        part = self._part(batch, 1, method, True, (exclude, allow, unknown), top_p=top_p, k=k)
         positions, absent = find_some(self._contents.ids, ids, missing)
         rows = calls.spread_positions(positions, len(batch), single)
         native = None if part is None else part.native
@@ -310,15 +311,15 @@ class Index(Held, Inspected):
         return (np.hstack([batch, np.ones((len(batch), 1), np.float32)]) if self._biased else batch), single
 
     def _part(
-        self, shape: tuple[int, int], method: str, replace: Any, chosen: tuple[Any, Any, Any], **options: Any
+        self, batch: Floats, n: int, method: str, replace: Any, chosen: tuple[Any, Any, Any], **options: Any
     ) -> Restriction | None:
-        """What (b, n) draws are made from; None where that is the entire law.  chosen: exclude, allow and unknown."""
+        """What n draws per query are made from; None where it is the entire law.  chosen: exclude, allow, unknown."""
         exclude, allow, unknown = chosen
         plain = replace is True and exclude is None and allow is None and unknown is None and method != laws.TOP_K
         if plain and options["top_p"] is None and options["k"] is None:
             return None
         options |= {"exclude": exclude, "allow": allow, "unknown": self._contents.treat_unknown(unknown)}
-        return restrict_draws(self._contents, shape, method, replace=replace, **options)
+        return restrict_draws(self._contents, (len(batch), n), method, replace=replace, **options)
 
     def _left(self, b: int, exclude: Any, allow: Any, unknown: Any) -> Restriction | None:
         """What is left for b queries; None where that is everything."""
