@@ -71,7 +71,7 @@ sanitize: .venv/all
 	$(call build_sanitized,address,address$(comma)undefined$(comma)float-cast-overflow)
 	$(call with_sanitizer,address,libasan.so) ASAN_OPTIONS=detect_leaks=0:log_path=$(abspath build/address/report) \
 		UBSAN_OPTIONS=print_stacktrace=1:log_path=$(abspath build/address/report) \
-		$(PYTHON) -m pytest -x -n auto $(NATIVE_TESTS) || { cat build/address/report* >&2; exit 1; }
+		$(PYTHON) -m pytest -p xdist.plugin -x -n auto $(NATIVE_TESTS) || { cat build/address/report* >&2; exit 1; }
 
 sanitize-threads: .venv/all
 	$(call build_sanitized,thread,thread)
@@ -86,10 +86,11 @@ build_sanitized = mkdir -p build && $(BIN)/cmake -S . -B build/$(1) -G Ninja -DC
 		-Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir) > build/$(1).log && rm -f build/$(1)/report* && \
 	$(BIN)/ninja -C build/$(1) && rm -rf build/$(1)/package && mkdir build/$(1)/package && \
 	cp -r src/softindex build/$(1)/package/ && cp build/$(1)/_native*.so build/$(1)/package/softindex/kernels/
-# Of the environment only the packages: its editable install would take precedence over the sanitized one.
+# Of the environment only the packages: its editable install would take precedence over the sanitized one. And no
+# plugins but the one named: those of the interpreter itself are not ours.
 with_sanitizer = PYTHONPATH=$(abspath build/$(1)/package):$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))") \
 	LD_PRELOAD="$$($(CXX) -print-file-name=$(2)) $$($(CXX) -print-file-name=libstdc++.so.6)" \
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
 
 # Ten minutes: threads and forked children share one index.
 SECONDS ?= 600
