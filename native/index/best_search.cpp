@@ -145,24 +145,16 @@ void BestSearch::note(int64_t position) {
 }
 
 void BestSearch::collect(const uint16_t* masks, int64_t origin, int64_t from, int64_t to) {
-  const int64_t blocks = (to - origin + sketch_items - 1) / sketch_items;
-  const auto mask_of = [&](int64_t block) {
-    const int64_t first = origin + block * sketch_items;
-    uint32_t mask = masks[block];
-    if (first < from) mask &= ~0u << (from - first);
-    if (to - first < sketch_items) mask &= (1u << (to - first)) - 1;
-    return mask;
-  };
-  int64_t count = 0;
-  for (int64_t block = 0; block < blocks; ++block) count += __builtin_popcount(mask_of(block));
+  const MaskedItems named = {masks, origin, from, to};
+  const int64_t count = named.count();
   if (count * sparse > to - from) {
     float* dots = query_.workspace.dots.data();
     scan_items(query_.kernels, view_, from, to, query_.vector, dots);
     return offer(dots, from, to);
   }
-  for (int64_t block = 0; count > 0 && block < blocks; ++block)
-    for (uint32_t mask = mask_of(block); mask != 0; mask &= mask - 1)
-      note(origin + block * sketch_items + __builtin_ctz(mask));
+  for (int64_t block = 0; count > 0 && block < named.blocks(); ++block)
+    for (uint32_t mask = named.mask_of(block); mask != 0; mask &= mask - 1)
+      note(named.first_of(block) + __builtin_ctz(mask));
 }
 
 void BestSearch::settle() {

@@ -27,4 +27,25 @@ double sketch_slack(const View& view, const SketchedQuery& sketched, const Query
 SketchQuery aim(const Query& query, const SketchedQuery& sketched, const QueryLength& length, int64_t cluster,
                 double score, double trust);
 
+// The items from .. to that masks name; the first bit of the masks is that of item `origin`.
+struct MaskedItems {
+  const uint16_t* masks;
+  int64_t origin, from, to;
+
+  int64_t blocks() const { return (to - origin + sketch_items - 1) / sketch_items; }
+  int64_t first_of(int64_t block) const { return origin + block * sketch_items; }
+  uint32_t mask_of(int64_t block) const {
+    const int64_t first = first_of(block);
+    uint32_t mask = masks[block];
+    if (first < from) mask &= ~0u << (from - first);
+    if (to - first < sketch_items) mask &= (1u << (to - first)) - 1;
+    return mask;
+  }
+  int64_t count() const {
+    int64_t found = 0;
+    for (int64_t block = 0; block < blocks(); ++block) found += __builtin_popcount(mask_of(block));
+    return found;
+  }
+};
+
 }  // namespace softindex
