@@ -115,6 +115,9 @@ def _splits(
     return {cluster: result for cluster, result in results if result is not None}
 
 
+# In few dimensions BLAS also multiplies what happens to lie behind a vector and discards the products, but the
+# processor's flag for an invalid operation stays up.  The points are finite: builds check them.
+@np.errstate(invalid="ignore")
 def two_means(points: Floats, random: np.random.Generator) -> Split | None:
     """2-means of the points (m, d); None where they cannot be separated."""
     if len(points) < 2:
