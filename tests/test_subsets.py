@@ -15,7 +15,7 @@ from softindex.laws import find_law
 from softindex.statements import check_items
 from softindex.testing import LawContract, chi_square_score
 from softindex.testing.strategies import Catalogue
-from tests.live.catalogues import check_snapshot
+from tests.live.catalogues import check_snapshot, dense
 
 N, D = 1500, 7
 
@@ -152,18 +152,6 @@ def test_a_subset_of_items_with_a_bias_is_the_index_of_these_items():
         best = [one.top_k(QUERIES, k, temperature=0.5) for one in (part, alone)]
         np.testing.assert_allclose(best[0].scores, best[1].scores, atol=1e-4)
         np.testing.assert_array_equal(best[0].ids, best[1].ids)
-
-
-def dense(part):
-    """The arrays of a subset as those of an index whose vectors lie in one array."""
-    arrays, places = part._contents.arrays, part._contents.positions()
-    kept = ("sketch_", "segment.", "runs", "removed", "first_known")
-    found = {name: array for name, array in arrays.items() if not name.startswith(kept)}
-    found |= {"vectors": part._contents.vectors_at(places), "offsets": np.r_[0, np.cumsum(part.sizes)]}
-    found["outlier_positions"] = np.searchsorted(places, arrays["outlier_positions"])
-    if "log_bias" in arrays:
-        found["log_bias"] = arrays["log_bias"][places]
-    return found
 
 
 def test_radii_norms_cones_and_outliers_bound_the_items_left(parent):

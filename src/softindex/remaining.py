@@ -76,7 +76,8 @@ class Remaining:
         self.arrays: dict[str, NDArray[Any]] = {
             name: clusters.arrays[name] for name in MOMENTS if name in clusters.arrays
         }
-        self.moved = 0.0
+        self._moved = np.zeros(k)
+        """How far each mean moved."""
 
     def remove(self, positions: Integers) -> None:
         """Count the items at these positions, increasing, as gone."""
@@ -116,6 +117,18 @@ class Remaining:
         """(k, w) the sums of the clusters without what left."""
         return self._clusters.arrays["sums"] - self._sums
 
+    def reached(self, farthest: float) -> float:
+        """Bound on the distance of an item from its mean, if none was farther than `farthest` before items left.
+
+        Clusters that nothing left are not looked at: `farthest` is the bound for them.
+        """
+        moved = self._moved > 0
+        if not moved.any():
+            return farthest
+        # No item is farther from the mean than the radius, even where the mean moved a long way.
+        away = np.minimum(farthest + self._moved[moved], self.arrays["radii"][moved].astype(np.float64))
+        return max(farthest, float(away.max()))
+
     def update(self, removed: NDArray[np.bool_]) -> None:
         """Bring `arrays` up to date.  removed (extent,): whether the item at a position is gone."""
         stale = np.flatnonzero(self._stale)
@@ -136,10 +149,15 @@ class Remaining:
 
     def _clear(self, clusters: Integers) -> None:
         self.arrays["log_sizes"][clusters] = -np.inf
+        self._moved[clusters] = 0.0
 
     def _measure(self, clusters: Integers, removed: NDArray[np.bool_]) -> None:
         """Measure clusters from the items that are left."""
+        if not len(clusters):
+            return
         source = self._clusters
+        if "forms" in self.arrays:
+            self.arrays["forms"] = self.arrays["forms"].copy()
         dispersion = self._rank if self._kind == "rank" else self._kind
         offsets = source.arrays["offsets"]
         for cluster in clusters.tolist():
@@ -149,6 +167,8 @@ class Remaining:
             items, span = source.vectors_at(places), np.array([0, len(places)])
             moments = measure(items, span, log_bias=bias, dispersion=dispersion, threads=1)
             self._store(cluster, moments)
+        away = self.arrays["means"][clusters].astype(np.float64) - source.arrays["means"][clusters]
+        self._moved[clusters] = np.linalg.norm(away, axis=1) * (1 + 1e-12)
 
     def _store(self, cluster: int, moments: Any) -> None:
         for name in ("means", "log_sizes", "radii", "norm_min", "norm_max", "min_cosine", "reach", "bias_max"):
@@ -156,13 +176,7 @@ class Remaining:
                 self.arrays[name][cluster] = getattr(moments, name)[0]
         for name in ("forms", "scales", "spread", "excess"):
             if name in self.arrays:
-                self._own(name)[cluster] = getattr(moments.dispersion, name)[0]
-
-    def _own(self, name: str) -> NDArray[Any]:
-        """The array, copied first if it is still that of the source or of an earlier state."""
-        if name == "forms":
-            self.arrays[name] = self.arrays[name].copy()
-        return self.arrays[name]
+                self.arrays[name][cluster] = getattr(moments.dispersion, name)[0]
 
     def _downdate(self, clusters: Integers, before: Doubles, left: Doubles, count: Integers) -> None:
         old, new = self._clusters.arrays, self.arrays
@@ -180,7 +194,7 @@ class Remaining:
         lengths = np.einsum("kd,kd->k", stored, stored, dtype=np.float64)
         reach = old["reach"][clusters] * np.einsum("kd,kd->k", centre, centre) + old["norm_max"][clusters] * moved
         new["reach"][clusters] = np.where(lengths > 0, np.clip(reach / np.maximum(lengths, 1e-300), 1.0, 1e30), 1.0)
-        self.moved = max(self.moved, float(moved.max(initial=0.0)))
+        self._moved[clusters] = moved
         if self._kind == "rank":
             self._downdate_forms(clusters, before / left, left, means - centre)
 

@@ -210,7 +210,7 @@ def _measured(contents: Contents, layout: _Layout, gone: NDArray[np.bool_], thre
     lost[arrays.get("removed", NONE)] = False
     few = _lost_little(contents, lost)[chosen]
     downdated, fresh = (there < before) & few, (there < before) & ~few
-    moments, moved = _downdated(contents, chosen[downdated], lost)
+    moments, reached = _downdated(contents, chosen[downdated], lost)
     moments = {name: array[chosen] for name, array in moments.items()}
     found = measure_clusters(
         contents, layout, np.flatnonzero(fresh), gone, moments, contents.parameters, threads=threads
@@ -222,9 +222,7 @@ def _measured(contents: Contents, layout: _Layout, gone: NDArray[np.bool_], thre
     return moments | {
         "outlier_positions": listed["outlier_positions"][left],
         "outlier_vectors": listed["outlier_vectors"][left],
-        "outlier_farthest": round_up(listed["outlier_farthest"].astype(np.float64) + moved)
-        if moved
-        else listed["outlier_farthest"],
+        "outlier_farthest": np.maximum(listed["outlier_farthest"], reached),
     }
 
 
@@ -253,12 +251,13 @@ def _weights(arrays: Mapping[str, NDArray[Any]]) -> Doubles:
 
 def _downdated(
     contents: Contents, clusters: Integers, lost: NDArray[np.bool_]
-) -> tuple[Mapping[str, NDArray[Any]], float]:
-    """The moments of all clusters, of these without what is lost, and how far a mean moved at most."""
+) -> tuple[Mapping[str, NDArray[Any]], np.float32]:
+    """The moments of all clusters, of these without what is lost, and how far from its mean an unlisted item may be."""
     arrays = contents.arrays
     moments = {name: arrays[name] for name in MOMENTS if name in arrays}
+    farthest = arrays["outlier_farthest"][0] if "outlier_farthest" in arrays else np.float32(0)
     if not len(clusters):
-        return moments, 0.0
+        return moments, farthest
     offsets = arrays["offsets"]
     # A rounded mean is as good as the sum: the new mean is rounded as well, and bounds are about what is stored.
     sums = arrays["means"].astype(np.float64) * _weights(arrays)[:, None]
@@ -272,4 +271,5 @@ def _downdated(
     wanted[clusters] = True
     remaining.remove(np.flatnonzero(lost & np.repeat(wanted, np.diff(offsets))))
     remaining.update(lost)
-    return remaining.arrays, remaining.moved
+    reached: np.float32 = round_up(remaining.reached(float(farthest)))
+    return remaining.arrays, reached

@@ -2,6 +2,9 @@
 
 import numpy as np
 
+from softindex.remaining import MOMENTS
+from softindex.statements import check_items
+
 TEMPERATURE = 0.7
 
 
@@ -17,6 +20,7 @@ def check_snapshot(snapshot, model, queries):
     """Every law of the snapshot is one over the items of the model, and the exact ones are its softmax."""
     assert len(snapshot) == len(model) == snapshot.sizes.sum()
     assert sorted(snapshot.ids.tolist()) == sorted(model)
+    check_bounds(snapshot)
     for query in queries:
         ids, truth = model_law(model, query)
         for method, options in (("exact", {}), ("certified", {}), ("sd-2ls", {}), ("2ls", {"probes": 0})):
@@ -47,3 +51,27 @@ def check_best(snapshot, model, query, k):
     np.testing.assert_allclose(best.scores, wanted, atol=1e-3)
     np.testing.assert_allclose([scores[i] for i in best.ids.tolist()], wanted, atol=1e-3)
     assert best.proven.all()
+
+
+def dense(part):
+    """The arrays of a subset or snapshot as those of an index whose vectors lie in one array, without a delta."""
+    arrays, places = part._contents.arrays, part._contents.positions()
+    k = int(arrays["first_known"][0]) if "first_known" in arrays else part.clusters
+    places, filled = places[places < arrays["offsets"][k]], np.flatnonzero(part.sizes[:k])
+    found = {name: arrays[name][filled] for name in MOMENTS if name in arrays}
+    found |= {"vectors": part._contents.vectors_at(places), "offsets": np.r_[0, np.cumsum(part.sizes[filled])]}
+    if "outlier_positions" in arrays:
+        listed = arrays["outlier_positions"] < arrays["offsets"][k]
+        found["outlier_positions"] = np.searchsorted(places, arrays["outlier_positions"][listed])
+        found["outlier_vectors"] = arrays["outlier_vectors"][listed]
+        found["outlier_farthest"] = arrays["outlier_farthest"]
+    if "log_bias" in arrays:
+        found["log_bias"] = arrays["log_bias"][places]
+    return found
+
+
+def check_bounds(snapshot):
+    """Means are those of the items left, and radii, norms, cones and outliers bound them."""
+    arrays = dense(snapshot)
+    if len(arrays["vectors"]):
+        check_items(arrays)

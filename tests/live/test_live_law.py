@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import softindex
+from softindex.evaluate.distances import between
 from softindex.kernels import Request
 from softindex.laws import find_law
 from softindex.testing import chi_square_score
-from tests.live.catalogues import TEMPERATURE, check_snapshot, model_law
+from tests.live.catalogues import TEMPERATURE, check_bounds, check_snapshot, model_law
 
 D = 5
 # The law does not depend on the disk, and syncing a real one takes most of the time.
@@ -180,6 +181,20 @@ def test_the_bounds_of_clusters_that_lost_items_hold(changed):
             assert (scanned <= upper).all()
 
 
+def test_the_bounds_hold_for_clusters_whose_means_moved_far(tmp_path):
+    """Half of every cluster leaves, all on the same side: most are measured again, the others downdated."""
+    random = np.random.default_rng(8)
+    vectors = random.standard_normal((3000, D)).astype(np.float32)
+    with softindex.open(tmp_path / "catalogue", create=vectors, compaction="manual") as live:
+        for _ in range(3):
+            snapshot = live.snapshot()
+            there = snapshot.vectors(snapshot.ids)
+            live.remove(snapshot.ids[there[:, 0] > np.quantile(there[:, 0], 0.55)])
+            check_bounds(live.snapshot())
+        live.compact()
+        check_bounds(live.snapshot())
+
+
 def test_slates_and_nuclei_never_hold_a_removed_item(changed):
     snapshot, model = changed
     for options in (
@@ -224,3 +239,34 @@ def test_an_audit_of_a_snapshot_finds_no_error_beyond_the_stated(changed):
     assert rows["exact"].kl.value < 1e-6
     assert rows["certified"].kl.value < 1e-6
     assert rows["sd-2ls"].kl.value < 0.05
+
+
+def test_the_stated_error_stays_honest_when_a_fifth_comes_from_another_region(tmp_path):
+    """Promise 3: at most 2 % of queries exceed twice the stated error and 0.01.  Fixed seeds: no false alarms."""
+    random = np.random.default_rng(11)
+    old, came = (about_means(random, *shape) for shape in ((20_000, 100, 20, 0.1), (4_000, 100, 40, 0.04)))
+    replaced = random.choice(len(old), len(came), replace=False)
+    with softindex.open(tmp_path / "catalogue", create=old, compaction="manual") as live:
+        live.upsert(replaced, came)
+        for queries in (old[:150], came[:150]):
+            assert exceeded(live.snapshot(), queries) <= 0.02
+        live.compact()
+        for queries in (old[:150], came[:150]):
+            assert exceeded(live.snapshot(), queries) <= 0.02
+
+
+def about_means(random, n, d, count, noise):
+    means = random.standard_normal((count, d))
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    return (means[random.integers(count, size=n)] + noise * random.standard_normal((n, d))).astype(np.float32)
+
+
+def exceeded(snapshot, queries):
+    """The share of queries whose law is farther from the softmax than twice the stated error and 0.01."""
+    shares = []
+    for temperature in (0.05, 0.1, 0.2):
+        options = {"temperature": temperature, "threads": 1}
+        law, error, _ = snapshot.cluster_log_masses(queries, method="sd-2ls", **options)
+        found = between(law, snapshot.cluster_log_masses(queries, method="exact", **options)[0])
+        shares.append(float((found.total_variation > 2 * error + 0.01).mean()))
+    return max(shares)

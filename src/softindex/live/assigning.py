@@ -20,10 +20,13 @@ __all__ = ["Moves", "assign_homeless"]
 
 SMALLEST = 0.25
 """Times the target size; the items of a smaller cluster join others."""
-STRANGE = 2.0
-"""An item is a stranger where its squared distance from the nearest mean is this many times that of the members."""
-FEWEST_STRANGERS = 0.5
-"""Times the target size; fewer strangers make no clusters of their own."""
+FEWEST = 0.5
+"""Times the target size; fewer items than this make no clusters of their own."""
+GROUPS = 2.0
+"""Groups of items that came, times the clusters of target size that they would fill: small regions stay apart."""
+CLOSER = 0.9
+"""A group gets its own cluster where its squared distances from its mean are this part of those from the old means: an
+old cluster that took it in would grow wide, and its moments would say little about either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,7 @@ class Moves:
 def assign_homeless(contents: Contents, generation: Generation) -> Moves | None:
     """A cluster for every item without one; None where no cluster is large enough to stay.
 
-    Items from a region where there are no clusters, if they are many, get clusters of their own: the nearest old ones
-    would only grow wide.
+    Items that came from a region of their own, if they are many, get clusters of their own.
     """
     k, extent = generation.clusters, generation.extent
     counts, target = contents.sizes()[:k], len(contents) ** 0.5
@@ -51,42 +53,50 @@ def assign_homeless(contents: Contents, generation: Generation) -> Moves | None:
     alive = np.flatnonzero(counts)
     if not len(alive):
         return None
-    means = contents.arrays["means"]
-    labels, squares = nearest(contents.vectors_at(came), means[alive])
-    strange = squares > STRANGE * _mean_squares(contents)[alive][labels]
-    if np.count_nonzero(strange) < FEWEST_STRANGERS * target:
-        strange[:] = False
-    sizes = counts + np.bincount(alive[labels[~strange]], minlength=k)
+    means, items = contents.arrays["means"], contents.vectors_at(came)
+    labels, squares = nearest(items, means[alive])
+    groups = _groups(items, squares, target)
+    founding = np.zeros(len(came), bool)
+    for group in groups:
+        founding[group] = True
+    sizes = counts + np.bincount(alive[labels[~founding]], minlength=k)
     # A cluster far smaller than the others is joined to them.
     staying = np.flatnonzero((counts > 0) & (sizes >= min(SMALLEST * target, float(sizes.max()))))
     if not len(staying):
         return None
     leaves = np.ones(k, bool)
     leaves[staying] = False
-    homeless = np.concatenate([old[leaves[generation.cluster_of(old)]], came[~strange]])
+    homeless = np.concatenate([old[leaves[generation.cluster_of(old)]], came[~founding]])
     joined = staying[nearest(contents.vectors_at(homeless), means[staying])[0]]
-    return Moves(homeless, joined, _found(contents, came[strange], target))
+    return Moves(homeless, joined, tuple(came[group] for group in groups))
 
 
-def _found(contents: Contents, items: Integers, target: float) -> tuple[Integers, ...]:
-    if not len(items):
-        return ()
-    parts = max(1, round(len(items) / target))
-    labels = partition(contents.vectors_at(items), parts, seed=0, threads=1).assignment
-    return tuple(items[labels == part] for part in range(parts) if (labels == part).any())
+def _groups(items: Floats, squares: Doubles, target: float) -> list[Integers]:
+    """Numbers of the items of each new cluster.  squares (m,): the squared distance of each from the nearest old mean.
 
-
-def _mean_squares(contents: Contents) -> Doubles:
-    """(k,) the mean squared distance of the members of each cluster from their mean, or an upper bound."""
-    arrays, kind = contents.arrays, contents.parameters["dispersion"]
-    if kind == "rank":
-        lengths = arrays["scales"].astype(np.float64) ** 2 * np.einsum(
-            "krd,krd->kr", arrays["forms"], arrays["forms"], dtype=np.float64
-        )
-        squares: Doubles = lengths.sum(axis=1) + arrays["means"].shape[1] * arrays["spread"].astype(np.float64)
-        return squares
-    radii: Doubles = arrays["radii"].astype(np.float64) ** 2
-    return radii
+    Groups of the same kind of items as before are found as well.  But they are larger than the old clusters there, so
+    their items are no closer to one another.
+    """
+    if len(items) < FEWEST * target:
+        return []
+    parts = max(1, round(GROUPS * len(items) / target))
+    assignment = partition(items, parts, seed=0, threads=1).assignment
+    order = np.argsort(assignment, kind="stable")
+    centres = []
+    for members in np.split(order, np.cumsum(np.bincount(assignment, minlength=parts))[:-1]):
+        if len(members) < SMALLEST * target:
+            continue
+        centre = items[members].mean(axis=0, dtype=np.float64).astype(np.float32)
+        away = items[members] - centre
+        if np.einsum("nd,nd->", away, away, dtype=np.float64) < CLOSER * squares[members].sum():
+            centres.append(centre)
+    if not centres:
+        return []
+    # Items of groups that are too small, or no group, may still be closer to one of these.
+    labels, own = nearest(items, np.stack(centres))
+    labels[own >= squares] = -1
+    found = (np.flatnonzero(labels == group) for group in range(len(centres)))
+    return [group for group in found if len(group)]
 
 
 def nearest(items: Floats, centres: Floats) -> tuple[NDArray[np.int32], Doubles]:

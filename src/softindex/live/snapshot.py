@@ -89,15 +89,15 @@ def _last_cluster(changes: Changes, width: int, parameters: Json) -> dict[str, N
 
 
 def _outliers(changes: Changes) -> dict[str, NDArray[Any]]:
-    """The outliers that are left; the others may be as much farther from their means as these moved."""
+    """The outliers that are left, and how far others may be from the means, which moved."""
     generation = changes.generation
     if generation is None or changes.remaining is None:
         return {}
     arrays = generation.arrays
     there = ~changes.removed[arrays["outlier_positions"]]
-    farthest = arrays["outlier_farthest"].astype(np.float64) + changes.remaining.moved
+    farthest = changes.remaining.reached(float(arrays["outlier_farthest"][0]))
     return {
         "outlier_positions": arrays["outlier_positions"][there],
         "outlier_vectors": arrays["outlier_vectors"][there],
-        "outlier_farthest": round_up(farthest),
+        "outlier_farthest": round_up(np.full(1, farthest)),
     }
