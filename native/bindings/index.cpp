@@ -4,10 +4,12 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
 
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <variant>
 
 #include "bindings/arrays.h"
 #include "bindings/guard.h"
@@ -64,21 +66,25 @@ struct BoundRestriction {
   }
 };
 
-// A request with the queries and the restriction it points into.
+// One temperature for all queries, or one for each.
+using Temperatures = std::variant<double, In<double, 1>>;
+
+// A request with the queries, the temperatures and the restriction it points into.
 struct BoundRequest {
   In<float, 2> queries;
+  Temperatures temperature;
   nb::object kept;
   const BoundRestriction* restriction = nullptr;
   Request request;
 
-  BoundRequest(In<float, 2> queries, const Law& law, double temperature, int64_t probes, double tolerance,
+  BoundRequest(In<float, 2> queries, const Law& law, Temperatures temperature, int64_t probes, double tolerance,
                nb::object restriction_or_none, uint64_t seed, int64_t threads)
-      : queries(queries), kept(restriction_or_none) {
+      : queries(queries), temperature(std::move(temperature)), kept(restriction_or_none) {
     if (!kept.is_none()) restriction = nb::cast<const BoundRestriction*>(kept);
     request.queries = queries.data();
     request.b = (int64_t)queries.shape(0);
     request.law = law;
-    request.temperature = temperature;
+    set_temperature();
     request.probes = probes;
     request.tolerance = tolerance;
     request.restriction = restriction ? &restriction->restriction : nullptr;
@@ -91,6 +97,17 @@ struct BoundRequest {
     expect(confidence > 0 && confidence <= 1, "the confidence is no probability");
     request.width = width;
     request.confidence = confidence;
+  }
+
+ private:
+  void set_temperature() {
+    if (const double* one = std::get_if<double>(&temperature)) {
+      request.temperature = *one;
+      return;
+    }
+    const In<double, 1>& each = std::get<In<double, 1>>(temperature);
+    expect(fits(each, request.b), "there is not one temperature for each query");
+    request.temperatures = each.data();
   }
 };
 
@@ -172,7 +189,9 @@ class BoundEngine {
     const int64_t m = positions.shape(1);
     expect(fits(positions, request.b, m) && fits(log_prob, request.b, m), unfit);
     // Larger arrays of a mapped file, the positions of ids among them, are not checked when it is loaded.
-    for (int64_t i = 0; i < request.b * m; ++i) check_position(positions.data()[i]);
+    const bool slates = request.restriction != nullptr && !request.restriction->replace;
+    for (int64_t i = 0; i < request.b * m; ++i)
+      if (!slates || positions.data()[i] != -1) check_position(positions.data()[i]);
     call_native([&] { engine_.log_prob(request, {m, positions.data(), log_prob.data()}); });
   }
 
@@ -271,9 +290,9 @@ void bind_records(nb::module_& m) {
       .def(nb::init<In<int64_t, 1>, In<int64_t, 1>, bool, double, int64_t, std::optional<In<int64_t, 1>>>(),
            "offsets"_a, "positions"_a, "replace"_a = true, "top_p"_a = 1.0, "k"_a = 0, "allows"_a.none() = nb::none());
   nb::class_<BoundRequest>(m, "Request")
-      .def(nb::init<In<float, 2>, const Law&, double, int64_t, double, nb::object, uint64_t, int64_t>(), "queries"_a,
-           "law"_a, "temperature"_a, "probes"_a = 0, "tolerance"_a = 0.0, "restriction"_a = nb::none(), "seed"_a = 0,
-           "threads"_a = 1)
+      .def(nb::init<In<float, 2>, const Law&, Temperatures, int64_t, double, nb::object, uint64_t, int64_t>(),
+           "queries"_a, "law"_a, "temperature"_a, "probes"_a = 0, "tolerance"_a = 0.0, "restriction"_a = nb::none(),
+           "seed"_a = 0, "threads"_a = 1)
       .def("bound", &BoundRequest::bound, "width"_a, "confidence"_a);
   nb::class_<BoundDraws>(m, "DrawResults")
       .def(

@@ -32,7 +32,7 @@ std::vector<double> score(const Query& query, const Positions& listed) {
     scan_items(query.kernels, view, listed.first[next], listed.first[end - 1] + 1, query.vector, dots.data());
     for (int64_t i = next; i < end; ++i) {
       scores[i] = dots[i - next];
-      if (view.bias != nullptr) scores[i] += query.request.temperature * view.bias[listed.first[i]];
+      if (view.bias != nullptr) scores[i] += query.temperature * view.bias[listed.first[i]];
     }
     next = end;
   }

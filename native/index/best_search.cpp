@@ -39,14 +39,14 @@ BestSearch::BestSearch(Query& query, const Wanted& wanted, Best& result, const S
     // An empty cluster needs no visit.
     states_[c] = !view_.empty(c) ? skipped : visited;
     promises_[c] = query.mean_dots[c] + promised_deviations * spread(c);
-    if (view_.bias_max != nullptr) promises_[c] += query.request.temperature * view_.bias_max[c];
+    if (view_.bias_max != nullptr) promises_[c] += query.temperature * view_.bias_max[c];
   }
 }
 
 // The standard deviation of the scores in a cluster. Without its dispersion: as if all items were as far from the mean
 // as the farthest, in random directions.
 double BestSearch::spread(int64_t cluster) const {
-  if (query_.variances != nullptr) return std::sqrt(query_.variances[cluster]) * query_.request.temperature;
+  if (query_.variances != nullptr) return std::sqrt(query_.variances[cluster]) * query_.temperature;
   return length_.norm * (double)view_.radii[cluster] / std::sqrt((double)view_.d);
 }
 
@@ -112,7 +112,7 @@ void BestSearch::choose_by_share(double missed) {
 void BestSearch::offer_one(double dot, int64_t position) {
   // In double: a large bias must not swallow the differences between scores.
   double score = dot;
-  if (view_.bias != nullptr) score += query_.request.temperature * view_.bias[position];
+  if (view_.bias != nullptr) score += query_.temperature * view_.bias[position];
   // NaN, in a damaged index, is never offered, nor is an item that was removed.
   if (!(score >= best_.threshold()) || score == minus_infinity) return;
   if (excluded_.count > 0 && std::binary_search(excluded_.first, excluded_.first + excluded_.count, position)) return;

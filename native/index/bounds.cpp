@@ -70,16 +70,16 @@ QueryLength measure_query(Query& query) {
 
 double scan_error(const Query& query, const QueryLength& length, double longest) {
   const double dots = length.rounding * length.norm * longest + length.vanished;
-  return dots / query.request.temperature + weight_slack;
+  return dots / query.temperature + weight_slack;
 }
 
 double exhaustive_error(Query& query, double log_partition, double largest_bias) {
   const double norm = std::sqrt(query.squared_norm());
   const View& view = query.view;
-  const double dots = (view.rounding() * norm * view.longest_sum + view.vanished(norm)) / query.request.temperature;
+  const double dots = (view.rounding() * norm * view.longest_sum + view.vanished(norm)) / query.temperature;
   double terms = std::fabs(log_partition);
   // Taking items away from masses relative to the pivot may leave a sum far below it.
-  if (query.request.restriction != nullptr) terms += std::fabs(query.pivot / query.request.temperature);
+  if (query.request.restriction != nullptr) terms += std::fabs(query.pivot / query.temperature);
   return dots + 1e-14 * largest_bias + (4 * 87 + 32) * unit + 1e-15 * terms;
 }
 
@@ -89,7 +89,7 @@ double best_score_bound(const Query& query, const QueryLength& length, int64_t c
   // |q|R around the mean, and the rounding of both dot products.
   double bound = query.mean_dots[c] + norm * ((double)view.radii[c] + 2.02 * length.rounding * view.summed_lengths[c]);
   if (view.bias_max != nullptr) {
-    const double bias = query.request.temperature * view.bias_max[c];
+    const double bias = query.temperature * view.bias_max[c];
     bound += bias + 0x1.0p-50 * (std::fabs(bias) + norm * view.norm_max[c]);
   }
   return bound + 2 * length.vanished;
@@ -100,7 +100,7 @@ void log_mass_bounds(Query& query, double* lower, double* upper) {
   const double* log_sizes = view.sizes.of(query.request.law);
   const float* dots = query.mean_dots;
   const double* variances = query.variances;
-  const double temperature = query.request.temperature, lost = query.rounding_loss;
+  const double temperature = query.temperature, lost = query.rounding_loss;
   const QueryLength length = measure_query(query);
   const double norm = length.norm, inverse = 1.0 / temperature, pivot = query.pivot;
   const double rounded_cosine = length.rounding + 1e-9, vanished = length.vanished;

@@ -38,7 +38,7 @@ double Certificate::weigh(int64_t cluster, const float* dots) {
   const Mass mass = kernels_.weigh(dots, view_.size(cluster), inverse_, view_.bias_at(view_.offsets[cluster]),
                                    workspace_.weights.data(), workspace_.prefix.data());
   if (!(mass.total > 0 && std::isfinite(mass.total))) throw std::runtime_error("a cluster holds no weight");
-  return log_mass(mass, query_.request.temperature, query_.pivot);
+  return log_mass(mass, query_.temperature, query_.pivot);
 }
 
 double Certificate::scan(int64_t cluster) {

@@ -114,10 +114,12 @@ void draw_items(const Context& context, const StagedQueries& queries, int64_t n,
   while (begin != end) {
     const PendingDraw* first[group_size + 1] = {begin};
     const float* vectors[group_size];
+    double temperatures[group_size];
     int64_t count = 0;
     while (begin != end && count < group_size) {
       const int64_t query = begin->slot / n;
       vectors[count] = queries[query];
+      temperatures[count] = context.request.temperature_of(query);
       while (begin != end && begin->slot / n == query) ++begin;
       first[++count] = begin;
     }
@@ -127,8 +129,9 @@ void draw_items(const Context& context, const StagedQueries& queries, int64_t n,
       for (int64_t g = 0; g < count; ++g)
         scan_items(context.kernels, view, from, to, vectors[g], &workspace.dots[g * workspace.stretch]);
     for (int64_t g = 0; g < count; ++g) {
-      const ScannedCluster scanned = weigh_cluster(context, cluster, &workspace.dots[g * workspace.stretch]);
-      pick_items(context, scanned, first[g], first[g + 1], slots);
+      const Context own = {context.kernels, view, context.request, workspace, temperatures[g]};
+      const ScannedCluster scanned = weigh_cluster(own, cluster, &workspace.dots[g * workspace.stretch]);
+      pick_items(own, scanned, first[g], first[g + 1], slots);
     }
   }
 }

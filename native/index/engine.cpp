@@ -93,7 +93,7 @@ void Engine::stage(const Request& request, const Batch& batch, int64_t begin, st
     const int64_t q = begin + g;
     const uint64_t content = named ? batch.names.contents[q] : 0, name = named ? batch.names.streams[q] : 0;
     double* variances = request.law.dispersion ? &workspace.variances[g * view_.k] : nullptr;
-    group.push_back(Query{{kernels_, view_, request, workspace},
+    group.push_back(Query{{kernels_, view_, request, workspace, request.temperature_of(q)},
                           q,
                           g,
                           batch.vectors[q],
@@ -237,7 +237,7 @@ void Engine::sample_batch(const Request& request, const Batch& batch, const Draw
   const Slots slots = {results.positions, results.log_prob};
   parallel(tasks, std::min(request.threads, std::max<int64_t>(1, tasks / draws_per_thread)), [&](const auto& next) {
     WorkspacePool::Lease lease(pool_, view_);
-    const Context context = {kernels_, view_, request, *lease};
+    const Context context = {kernels_, view_, request, *lease, request.temperature};
     for (int64_t task = next(); task >= 0; task = next())
       draw_items(context, batch.vectors, results.n, &pending[cuts[task]], pending.data() + cuts[task + 1], slots);
   });
@@ -278,7 +278,7 @@ void Engine::sample_all_scanned(const Request& request, const DrawResults& resul
   for (int64_t q = 0; q < request.b; ++q) {
     const double norm = std::sqrt(squared_norm(request.queries + q * view_.d, view_.d));
     const double rounding = view_.rounding() * norm * view_.longest_sum + view_.vanished(norm);
-    const double slack = rounding / request.temperature + weight_slack;
+    const double slack = rounding / request.temperature_of(q) + weight_slack;
     write(results.log_partition, q, results.log_partition.value[q], slack);
     for (int64_t j = q * results.n; j < (q + 1) * results.n; ++j) {
       results.low[j] = results.log_prob[j] - 2 * slack;
@@ -370,7 +370,7 @@ void Engine::search_together(const Request& request, const Batch& batch, int64_t
 
 void Engine::masses(const Request& request, const MassResults& results) {
   with_masses(request, [&](Query& query) {
-    const double pivot = query.pivot / request.temperature;
+    const double pivot = query.pivot / query.temperature;
     double* log_masses = results.log_masses + query.number * view_.k;
     for (int64_t c = 0; c < view_.k; ++c) log_masses[c] = query.log_masses[c] + pivot;
     results.scored[query.number] = query.scored;

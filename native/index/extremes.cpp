@@ -62,7 +62,7 @@ bool Extremes::search(int64_t cluster) {
     query_.workspace.sketched_queries.resize(8 * view.sketch_groups);
     sketched_ = sketch_query(query_, query_.workspace.sketched_queries.data());
   }
-  const double score = (least_ + std::log(probing::searched_part)) * query_.request.temperature + query_.pivot;
+  const double score = (least_ + std::log(probing::searched_part)) * query_.temperature + query_.pivot;
   const double trust = std::min(1.0, usual_errors / std::sqrt((double)view.d));
   const SketchQuery aimed = aim(query_, sketched_, length_, cluster, score, trust);
   const int64_t begin = view.offsets[cluster], end = view.offsets[cluster + 1];

@@ -43,6 +43,27 @@ void renormalise(Listed& listed, double reached) {
   for (double& value : listed.log_prob) value = std::min(0.0, value - log_reached);
 }
 
+// Where items are in a list.
+class ListedPlaces {
+ public:
+  explicit ListedPlaces(const Listed& listed) : listed_(listed), order_(listed.size()) {
+    std::iota(order_.begin(), order_.end(), 0);
+    std::sort(order_.begin(), order_.end(),
+              [&](int64_t a, int64_t b) { return listed_.positions[a] < listed_.positions[b]; });
+  }
+
+  // The place of the item at this position, or -1.
+  int64_t find(int64_t position) const {
+    const auto before = [&](int64_t i, int64_t wanted) { return listed_.positions[i] < wanted; };
+    const auto place = std::lower_bound(order_.begin(), order_.end(), position, before);
+    return place != order_.end() && listed_.positions[*place] == position ? *place : -1;
+  }
+
+ private:
+  const Listed& listed_;
+  std::vector<int64_t> order_;
+};
+
 // The weights of a listed distribution, from which items are taken one by one.
 class ListedWeights {
  public:
@@ -56,6 +77,7 @@ class ListedWeights {
     return kernels_.pick(weights_.data(), prefix_.data(), (int64_t)weights_.size(), uniform);
   }
   double log_step(int64_t i) const { return std::min(0.0, (log_prob_[i] - peak_) - std::log(prefix_.back())); }
+  bool gone(int64_t i) const { return log_prob_[i] == minus_infinity; }
   void take(int64_t i) {
     log_prob_[i] = minus_infinity;
     weights_[i] = 0.0f;
@@ -125,7 +147,7 @@ Listed nucleus(const Query& query, Remainder& rest, double top_p) {
 }
 
 BestListed best_items(Query& query, const Positions& excluded, int64_t k) {
-  const double temperature = query.request.temperature;
+  const double temperature = query.temperature;
   BestListed best = {};
   Listed& items = best.items;
   const int64_t count = std::min(k, query.view.n - excluded.count);
@@ -169,14 +191,25 @@ void draw_listed(const Query& query, const Listed& listed, int64_t n, int64_t* p
 }
 
 void listed_log_prob(const Listed& listed, const int64_t* positions, int64_t m, double* log_prob) {
-  std::vector<int64_t> order(listed.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto before = [&](int64_t i, int64_t position) { return listed.positions[i] < position; };
-  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return before(a, listed.positions[b]); });
+  const ListedPlaces places(listed);
   for (int64_t j = 0; j < m; ++j) {
-    const auto place = std::lower_bound(order.begin(), order.end(), positions[j], before);
-    const bool there = place != order.end() && listed.positions[*place] == positions[j];
-    log_prob[j] = there ? listed.log_prob[*place] : minus_infinity;
+    const int64_t i = places.find(positions[j]);
+    log_prob[j] = i < 0 ? minus_infinity : listed.log_prob[i];
+  }
+}
+
+void listed_steps_log_prob(const Kernels& kernels, const Listed& listed, const int64_t* positions, int64_t m,
+                           double* log_prob) {
+  const ListedPlaces places(listed);
+  ListedWeights weights(kernels, listed.log_prob);
+  int64_t left = listed.size();
+  for (int64_t j = 0; j < m; ++j) {
+    check_interrupt_every(1 << 8, j);
+    const int64_t i = places.find(positions[j]);
+    const bool possible = i >= 0 && left > 0 && !weights.gone(i);
+    log_prob[j] = possible ? weights.log_step(i) : minus_infinity;
+    if (!possible) continue;
+    if (--left > 0 && j + 1 < m) weights.take(i);
   }
 }
 

@@ -33,4 +33,8 @@ void draw_listed(const Query& query, const Listed& listed, int64_t n, int64_t* p
 // log_prob (m) of the items at positions (m); -infinity for those that are not listed.
 void listed_log_prob(const Listed& listed, const int64_t* positions, int64_t m, double* log_prob);
 
+// The same of the steps of a slate, each drawn from what the steps before it left: what draw_listed reports.
+void listed_steps_log_prob(const Kernels& kernels, const Listed& listed, const int64_t* positions, int64_t m,
+                           double* log_prob);
+
 }  // namespace softindex

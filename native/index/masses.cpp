@@ -38,8 +38,10 @@ void scan_stretch(const Group& group, int64_t from, int64_t to, Workspace& scrat
     scan_items(context.kernels, context.view, from, to, group[g].vector, dots + g * scratch.stretch);
 }
 
+double precision_of(const Query& query) { return 1.0 / (query.temperature * query.temperature); }
+
 // Full forms: one dot product of the packed products with each cluster's row.
-void evaluate_full_forms(const Group& group, double precision) {
+void evaluate_full_forms(const Group& group) {
   const Context& context = group.context();
   const View& view = context.view;
   Workspace& workspace = context.workspace;
@@ -48,7 +50,7 @@ void evaluate_full_forms(const Group& group, double precision) {
                              view.k);
   for (Query& query : group) {
     const float* dots = &workspace.form_dots[query.place * view.k];
-    const double norm = query.squared_norm();
+    const double norm = query.squared_norm(), precision = precision_of(query);
     for (int64_t c = 0; c < view.k; ++c) {
       // Rounding may leave a form of almost zero below zero, which no variance is.
       const double form = std::max((double)dots[c] * view.dispersion.scales[c], 0.0);
@@ -58,7 +60,7 @@ void evaluate_full_forms(const Group& group, double precision) {
 }
 
 // Forms of rank r: r dot products per cluster, squared and summed.
-void evaluate_rank_forms(const Group& group, double precision) {
+void evaluate_rank_forms(const Group& group) {
   const Context& context = group.context();
   const View& view = context.view;
   Workspace& workspace = context.workspace;
@@ -68,7 +70,7 @@ void evaluate_rank_forms(const Group& group, double precision) {
   context.kernels.scan_int8(view.rank_rows(), workspace.integer_queries.data(), group.count,
                             workspace.integer_dots.data(), rows);
   for (Query& query : group) {
-    const double unit = units[query.place], norm = query.squared_norm();
+    const double unit = units[query.place], norm = query.squared_norm(), precision = precision_of(query);
     const double* sums = workspace.form_sums.data();
     context.kernels.square_sums(&workspace.integer_dots[query.place * rows], view.dispersion.scales, view.k, rank,
                                 workspace.form_sums.data());
@@ -79,12 +81,10 @@ void evaluate_rank_forms(const Group& group, double precision) {
 
 // Fills the variances: q' S q / t^2 for each query and cluster.
 void find_variances(const Group& group) {
-  const Context& context = group.context();
-  const double precision = 1.0 / (context.request.temperature * context.request.temperature);
-  if (context.view.dispersion.kind == Forms::full)
-    evaluate_full_forms(group, precision);
+  if (group.context().view.dispersion.kind == Forms::full)
+    evaluate_full_forms(group);
   else
-    evaluate_rank_forms(group, precision);
+    evaluate_rank_forms(group);
 }
 
 void add_dispersion(Query& query) {
@@ -163,7 +163,6 @@ void find_pivots(const Group& group) {
 void scan_clusters(const Group& group, int64_t first, int64_t last, Workspace& scratch) {
   const Context& context = group.context();
   const View& view = context.view;
-  const double temperature = context.request.temperature, inverse = context.inverse_temperature();
   for (int64_t from = first, to = 0; from < last; from = to) {
     // Small clusters lie side by side in memory: scan a stretch of them with one call.
     to = from + 1;
@@ -182,9 +181,10 @@ void scan_clusters(const Group& group, int64_t first, int64_t last, Workspace& s
           query.log_masses[c] = minus_infinity;
           continue;
         }
-        const Mass mass = context.kernels.weigh(stretch + (view.offsets[c] - begin), view.size(c), inverse,
-                                                view.bias_at(view.offsets[c]), nullptr, nullptr);
-        query.log_masses[c] = log_mass(mass, temperature, query.pivot);
+        const Mass mass =
+            context.kernels.weigh(stretch + (view.offsets[c] - begin), view.size(c), query.inverse_temperature(),
+                                  view.bias_at(view.offsets[c]), nullptr, nullptr);
+        query.log_masses[c] = log_mass(mass, query.temperature, query.pivot);
       }
     }
   }

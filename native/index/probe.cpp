@@ -81,7 +81,7 @@ class Probe {
     const Mass mass = kernels_.weigh(workspace_.dots.data(), count, query_.inverse_temperature(), view_.bias_at(from),
                                      nullptr, nullptr);
     best_score_ = mass.reference;
-    return log_mass(mass, request_.temperature, query_.pivot);
+    return log_mass(mass, query_.temperature, query_.pivot);
   }
 
   void remember(int64_t cluster, double log_sum) {
@@ -110,7 +110,7 @@ class Probe {
     double length = view_.longest;
     for (int i = 0; i < probing::copy_lengths && norm > 0; ++i, length /= probing::length_step) {
       if (i > 0 && length < view_.shortest) break;
-      const double copy = (norm * length - query_.pivot) / request_.temperature + log_weight_;
+      const double copy = (norm * length - query_.pivot) / query_.temperature + log_weight_;
       if (!(copy - log_add(known_, log_tail()) > std::log(request_.tolerance / 4))) break;
       list_nearest_clusters(length, length / norm);
       for (size_t place = 0; place < workspace_.ranked.size(); ++place) {
@@ -234,7 +234,7 @@ class Probe {
     const double everything = log_add(known_, log_tail());
     const double least = everything + std::log(request_.tolerance / 8) - log_weight_;
     const double highest = std::sqrt(query_.squared_norm()) * view_.longest;
-    if ((highest - query_.pivot) / request_.temperature < least && view_.bias == nullptr) return;
+    if ((highest - query_.pivot) / query_.temperature < least && view_.bias == nullptr) return;
     workspace_.outlier_dots.resize(view_.outliers);
     kernels_.scan(view_.outlier_rows(), query_.vector, workspace_.outlier_dots.data());
     scored_ += view_.outliers;
@@ -243,7 +243,7 @@ class Probe {
     for (int64_t i = 0; i < view_.outliers; ++i) {
       const int64_t position = view_.outlier_positions[i];
       const double bias = view_.bias == nullptr ? 0.0 : view_.bias[position] - log_weight_;
-      if ((workspace_.outlier_dots[i] - query_.pivot) / request_.temperature + bias < least) continue;
+      if ((workspace_.outlier_dots[i] - query_.pivot) / query_.temperature + bias < least) continue;
       // Positions increase, so the items of a cluster come one after the other.
       const int64_t cluster = view_.cluster_of(position);
       if (estimates()[cluster] > minus_infinity && (clusters.empty() || clusters.back() != cluster))

@@ -10,14 +10,16 @@
 
 namespace softindex {
 
-// What all steps of a call need, the same for all its queries (but for the scratch memory of each thread).
+// What the steps of a call need for one query. Only the temperature, and the scratch memory of each thread, differ
+// between the queries of a call.
 struct Context {
   const Kernels& kernels;
   const View& view;
   const Request& request;
   Workspace& workspace;
+  double temperature;
 
-  double inverse_temperature() const { return 1.0 / request.temperature; }
+  double inverse_temperature() const { return 1.0 / temperature; }
 };
 
 struct Query : Context {
@@ -43,9 +45,7 @@ struct Query : Context {
   }
   // Whether it has a list of the items that it may draw.
   bool lists() const { return request.lists(number); }
-  double log_partition(const Total& total) const {
-    return pivot / request.temperature + (total.peak + total.log_total);
-  }
+  double log_partition(const Total& total) const { return pivot / temperature + (total.peak + total.log_total); }
 
   double squared_norm_ = -1;  // not computed yet; read it by squared_norm()
 };
@@ -61,7 +61,7 @@ struct Group {
   bool all_list() const {
     return std::all_of(begin(), end(), [](const Query& query) { return query.lists(); });
   }
-  // All queries of a group have the same context.
+  // All queries of a group have the same context, but for their temperatures.
   const Context& context() const { return queries[0]; }
 };
 

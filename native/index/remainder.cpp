@@ -137,7 +137,7 @@ Remainder::Sum Remainder::weigh(int64_t cluster, const float* dots) const {
 // The mass falls as the sum of the items does. The sum is computed again from the items left, never by subtraction:
 // what a dominating item leaves behind keeps all its digits.
 double Remainder::mass_after(double log_mass, const Sum& full, const Sum& rest) const {
-  const double fall = ((double)rest.reference - full.reference) / query_.request.temperature;
+  const double fall = ((double)rest.reference - full.reference) / query_.temperature;
   return log_mass + (fall + (rest.log_sum - full.log_sum));
 }
 

@@ -54,15 +54,17 @@ struct Request {
   const float* queries = nullptr;  // (b, d)
   int64_t b = 0;
   Law law;
-  double temperature = 1.0;
-  int64_t probes = 0;       // clusters scanned before drawing; below zero: as many as the answer needs
-  double tolerance = 0.0;   // total variation at which probing stops; of the k best, see Wanted::missed
-  double width = 0.0;       // nats between the bounds of log Z at which scanning stops
-  double confidence = 1.0;  // below 1: the bounds of log Z hold with this probability, over the seed
+  double temperature = 1.0;              // of all queries
+  const double* temperatures = nullptr;  // (b) of each query, or null
+  int64_t probes = 0;                    // clusters scanned before drawing; below zero: as many as the answer needs
+  double tolerance = 0.0;                // total variation at which probing stops; of the k best, see Wanted::missed
+  double width = 0.0;                    // nats between the bounds of log Z at which scanning stops
+  double confidence = 1.0;               // below 1: the bounds of log Z hold with this probability, over the seed
   const Restriction* restriction = nullptr;  // or null: the entire law, with replacement
   uint64_t seed = 0;
   int64_t threads = 1;
 
+  double temperature_of(int64_t query) const { return temperatures == nullptr ? temperature : temperatures[query]; }
   Positions excluded_of(int64_t query) const {
     return restriction == nullptr ? Positions{} : restriction->excluded_of(query);
   }
@@ -93,7 +95,8 @@ struct LogPartitionResults {
   int64_t* scored = nullptr;  // (b) items
 };
 
-// log_prob (b, m) of the items at positions (b, m).
+// log_prob (b, m) of the items at positions (b, m). Without replacement these are steps of slates, each drawn from what
+// the steps before it left; a position of -1 is an item that is not there.
 struct LogProbResults {
   int64_t m = 0;
   const int64_t* positions = nullptr;

@@ -11,6 +11,7 @@
 #include "index/masses.h"
 #include "index/probe.h"
 #include "index/remainder.h"
+#include "index/scan.h"
 
 namespace softindex {
 namespace {
@@ -42,6 +43,25 @@ void draw_in_sequence(const Query& query, Remainder& rest, int64_t n, const Slot
     const ScannedCluster scanned = weigh_cluster(query, cluster, rest.dots(cluster));
     pick_items(query, scanned, &draw, &draw + 1, slots);
     if (j + 1 < n) rest.take(slots.positions[j]);
+  }
+}
+
+// The log-probability of each of these steps, computed as draw_in_sequence does. An item that is gone, or was never
+// there, cannot be drawn and takes nothing away.
+void steps_log_prob(const Query& query, Remainder& rest, const int64_t* positions, int64_t m, double* log_prob) {
+  for (int64_t j = 0; j < m; ++j) {
+    check_interrupt_every(1 << 6, j);
+    log_prob[j] = minus_infinity;
+    if (positions[j] < 0 || rest.left() == 0) continue;
+    const int64_t cluster = query.view.cluster_of(positions[j]);
+    if (rest.left(cluster) == 0) continue;
+    const int64_t i = positions[j] - query.view.offsets[cluster];
+    const float* dots = rest.dots(cluster);
+    if (dots[i] == gone) continue;
+    const Total total = weigh_clusters(query, rest.log_masses());
+    const ScannedCluster scanned = weigh_cluster(query, cluster, dots);
+    log_prob[j] = log_share(rest.log_masses()[cluster], total) + log_within(query, scanned, i);
+    if (j + 1 < m) rest.take(positions[j]);
   }
 }
 
@@ -141,16 +161,21 @@ RestrictedDraws sample_restricted(Query& query, int64_t n, int64_t* positions, d
 
 void log_prob_restricted(Query& query, const int64_t* positions, int64_t m, double* log_prob) {
   const Restriction& restriction = *query.request.restriction;
-  if (restriction.lists(query.number)) return listed_log_prob(allowed_items(query).items, positions, m, log_prob);
+  const auto list = [&](const Listed& listed) {
+    if (restriction.replace) return listed_log_prob(listed, positions, m, log_prob);
+    listed_steps_log_prob(query.kernels, listed, positions, m, log_prob);
+  };
+  if (restriction.lists(query.number)) return list(allowed_items(query).items);
   const Positions excluded = restriction.excluded_of(query.number);
   if (excluded.count == query.view.n) return;
   if (restriction.k > 0) {
     Listed listed = best_items(query, excluded, restriction.k).items;
     cut(listed, restriction.top_p);
-    return listed_log_prob(listed, positions, m, log_prob);
+    return list(listed);
   }
   Remainder rest(query);
-  if (restriction.top_p < 1) return listed_log_prob(nucleus(query, rest, restriction.top_p), positions, m, log_prob);
+  if (restriction.top_p < 1) return list(nucleus(query, rest, restriction.top_p));
+  if (!restriction.replace) return steps_log_prob(query, rest, positions, m, log_prob);
   const Total total = weigh_clusters(query, rest.log_masses());
   locate_items(query, positions, m);
   for (PendingDraw& next : query.workspace.pending) next.log_share = log_share(rest.log_masses()[next.cluster], total);

@@ -25,8 +25,9 @@ struct RestrictedDraws {
 // masses and the error of its law.
 RestrictedDraws sample_restricted(Query& query, int64_t n, int64_t* positions, double* log_prob);
 
-// log_prob (m) of one draw of the items at positions (m); -infinity for those that cannot be drawn. Where only the best
-// items are drawn, the query needs its mean_dots and no log masses.
+// log_prob (m) of one draw of the items at positions (m); -infinity for those that cannot be drawn. Without replacement
+// the positions are the steps of a slate, each drawn from what the steps before it left. Where only the best items are
+// drawn, the query needs its mean_dots and no log masses.
 void log_prob_restricted(Query& query, const int64_t* positions, int64_t m, double* log_prob);
 
 // log Z of the items that are not excluded.

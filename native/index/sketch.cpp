@@ -48,7 +48,7 @@ SketchQuery aim(const Query& query, const SketchedQuery& sketched, const QueryLe
   double rest = score - query.mean_dots[cluster];
   double rounding = length.rounding * length.norm * norms + 2 * length.vanished + 0x1.0p-50 * std::fabs(score);
   if (view.bias_max != nullptr) {
-    const double bias = query.request.temperature * view.bias_max[cluster];
+    const double bias = query.temperature * view.bias_max[cluster];
     rest -= bias;
     rounding += 0x1.0p-50 * std::fabs(bias);
   }

@@ -56,7 +56,7 @@ double TreeWalk::lead(int64_t node) {
   Workspace& workspace = query_.workspace;
   if (workspace.tree_stamps[node] == workspace.tree_stamp) return workspace.tree_leads[node];
   const int64_t d = query_.view.d;
-  const double temperature = query_.request.temperature;
+  const double temperature = query_.temperature;
   float dots[2];
   query_.kernels.scan({tree_.means + 2 * node * d, 2, d, tree_.means + 2 * tree_.inner * d}, query_.vector, dots);
   double lead = ((double)dots[1] - dots[0]) * (1.0 / temperature) + (log_sizes_[2 * node + 1] - log_sizes_[2 * node]);

@@ -89,13 +89,13 @@ class Calibration:
         """Number of queries that were calibrated with."""
         return len(self.errors[0])
 
-    def apply(self, draws: Draws, plan: Plan, temperature: float) -> None:
-        """Make the stated error of these draws the calibrated one, if it was calibrated for them."""
-        factor = self._factor("errors", plan, temperature, self.confidence)
+    def apply(self, draws: Draws, plan: Plan, temperature: float | Doubles) -> None:
+        """Make the stated error of these draws the calibrated one, if it was calibrated for all of them."""
+        factor = self._factors("errors", plan, temperature, self.confidence)
         if factor is None:
             return
         draws.confidence, stated = self.confidence, draws.error
-        if isinstance(stated, float):
+        if isinstance(stated, float) and isinstance(factor, float):
             # NumPy takes longer for one number than all the rest of this.
             one = 0.0 if math.isnan(stated) else stated
             draws.error = min(max(one + factor * (one + SCALE), 0.0), 1.0)
@@ -103,14 +103,16 @@ class Calibration:
             known = np.nan_to_num(stated)
             draws.error = np.clip(known + factor * (known + SCALE), 0.0, 1.0)
 
-    def log_partition_factor(self, plan: Plan, temperature: float, confidence: float) -> float | None:
+    def log_partition_factor(
+        self, plan: Plan, temperature: float | Doubles, confidence: float
+    ) -> float | Doubles | None:
         """Half the width of the interval of log Z as a multiple of stated error + SCALE.
 
         None where it was not calibrated for this, or with too few queries for the confidence.
         """
         if LAWS[self.setting.method].kind == "tree":
             return None
-        return self._factor("log_partitions", plan, temperature, confidence)
+        return self._factors("log_partitions", plan, temperature, confidence)
 
     def parameters(self) -> Json:
         """What is stored beside the arrays."""
@@ -126,6 +128,15 @@ class Calibration:
     def arrays(self) -> dict[str, Any]:
         """The stored arrays."""
         return flatten(self, PREFIX)
+
+    def _factors(
+        self, name: str, plan: Plan, temperature: float | Doubles, confidence: float
+    ) -> float | Doubles | None:
+        """The factor of one temperature, or (b,) those of each; None where one of them was not calibrated for."""
+        if isinstance(temperature, float):
+            return self._factor(name, plan, temperature, confidence)
+        each = [self._factor(name, plan, one, confidence) for one in temperature.tolist()]
+        return None if None in each else np.array(each, np.float64)
 
     def _factor(self, name: str, plan: Plan, temperature: float, confidence: float) -> float | None:
         """The conformal quantile of these scores; kept, as every single query asks for it."""

@@ -17,6 +17,7 @@ from softindex.records import Doubles, Draws, Estimate, Integers, TopK
 from softindex.restrictions import Restriction
 
 __all__ = [
+    "NOWHERE",
     "Shape",
     "bound_log_partition",
     "calibrated_log_partition",
@@ -27,6 +28,9 @@ __all__ = [
     "measure_masses",
     "spread_positions",
 ]
+
+NOWHERE = -1
+"""To the engine: the position of a step of a slate that is no item."""
 
 _THROWN = (MemoryError, RuntimeError, IndexError)
 
@@ -104,7 +108,7 @@ def bound_log_partition(engine: Engine, request: Request, guess: Request | None,
     return Estimate(inside[()], bounds.low, bounds.high, "bound")
 
 
-def calibrated_log_partition(engine: Engine, request: Request, shape: Shape, factor: float) -> Estimate:
+def calibrated_log_partition(engine: Engine, request: Request, shape: Shape, factor: float | Doubles) -> Estimate:
     """Return log Z of a request's queries, plus and minus `factor` times their stated error and its scale."""
     b, _, single = shape
     try:

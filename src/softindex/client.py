@@ -28,6 +28,7 @@ from softindex.errors import (
     show,
 )
 from softindex.records import Doubles, Draws, Estimate, Floats, Ids, TopK
+from softindex.temperatures import Temperature
 
 __all__ = ["Client"]
 
@@ -70,7 +71,7 @@ class Client:
 
     # Reading
 
-    def sample(self, queries: ArrayLike, n: int = 1, *, temperature: float, **options: Any) -> Draws:
+    def sample(self, queries: ArrayLike, n: int = 1, *, temperature: Temperature, **options: Any) -> Draws:
         """Draw n items per query, as `Index.sample` does, which explains the options.
 
         Returns:
@@ -98,12 +99,12 @@ class Client:
             **optional,
         )
 
-    def log_prob(self, queries: ArrayLike, ids: Any, *, temperature: float, **options: Any) -> Doubles:
-        """Natural log of the probability that one draw returns the id, as `Index.log_prob`."""
+    def log_prob(self, queries: ArrayLike, ids: Any, *, temperature: Temperature, **options: Any) -> Doubles:
+        """Natural log of the probability that one draw returns the id, or of steps of slates, as `Index.log_prob`."""
         body = {"ids": _plain(ids), "temperature": temperature, **options}
         return _numbers(self._ask("log-prob", queries, body)["log_prob"])
 
-    def log_partition(self, queries: ArrayLike, *, temperature: float, **options: Any) -> Estimate:
+    def log_partition(self, queries: ArrayLike, *, temperature: Temperature, **options: Any) -> Estimate:
         """Log of the sum over all items, as `Index.log_partition`."""
         return _estimate(self._ask("log-partition", queries, {"temperature": temperature, **options}))
 
@@ -190,7 +191,7 @@ class Client:
     def _ask(self, name: str, queries: ArrayLike, body: dict[str, Any]) -> Any:
         if body.pop("threads", None) is not None:
             raise InputError("threads is decided by the server; leave it out.")
-        for option in ("exclude", "allow", "users"):
+        for option in ("exclude", "allow", "users", "temperature"):
             if option in body:
                 body[option] = _plain(body[option])
         array: NDArray[Any]

@@ -16,7 +16,6 @@ from softindex.arguments import (
     check_count,
     check_queries,
     check_seed,
-    check_temperature,
     check_threads,
 )
 from softindex.contents import Contents
@@ -33,6 +32,7 @@ from softindex.recall import plan_search, states_recall
 from softindex.records import Doubles, Draws, Estimate, Floats, Integers, Stored, TopK
 from softindex.restrictions import Missing, Restriction, Unknown, find_some, restrict_draws, restrict_items
 from softindex.store import save as save_stored
+from softindex.temperatures import Temperature, check_each_temperature
 
 __all__ = ["Index", "from_stored", "to_stored"]
 
@@ -53,7 +53,7 @@ class Index(Held, Inspected):
         queries: ArrayLike,
         n: int = 1,
         *,
-        temperature: float,
+        temperature: Temperature,
         method: Method = "sd-2ls",
         probes: int | None = None,
         tolerance: float | None = None,
@@ -71,7 +71,7 @@ class Index(Held, Inspected):
         Args:
             queries: Query vectors, (b, d) or (d,).
             n: Number of draws per query.
-            temperature: p(i) is proportional to `exp((q.x_i + bias_i) / temperature + log_bias_i)`.
+            temperature: p(i) is proportional to `exp((q.x_i + bias_i) / temperature + log_bias_i)`; a number, or (b,).
             method: "exact" scores every item.  "certified" draws from the same softmax, but scans only the clusters
                 that proven bounds leave open.  "2ls", "s-2ls" and "sd-2ls" estimate the mass of each cluster and draw
                 inside it exactly.  The "hierarchical" ones find the cluster by a walk down the tree of an index built
@@ -95,7 +95,7 @@ class Index(Held, Inspected):
             for "top-k" and `top_p`; with bounds for "exact" and "certified", None for the tree methods.
         """
         batch, single = self._queries(queries)
-        count, t, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
+        count, t, key = check_count(n, "n"), check_each_temperature(temperature, len(batch)), check_seed(seed)
         law, clusters, error = self._law(method, probes, tolerance)
         plain = replace is True and exclude is allow is unknown is None and top_p is k is None and method != laws.TOP_K
         part = None if plain else self._part(batch, count, method, replace, (exclude, allow, unknown), top_p=top_p, k=k)
@@ -114,10 +114,11 @@ class Index(Held, Inspected):
         queries: ArrayLike,
         ids: Any,
         *,
-        temperature: float,
+        temperature: Temperature,
         method: Method = "sd-2ls",
         probes: int | None = None,
         tolerance: float | None = None,
+        replace: bool = True,
         exclude: Any = None,
         allow: Any = None,
         unknown: Unknown | None = None,
@@ -126,24 +127,31 @@ class Index(Held, Inspected):
         missing: Missing = "error",
         threads: int | None = None,
     ) -> Doubles:
-        """Natural log of the probability that one draw of `sample` returns the id.
+        """Natural log of the probability that one draw of `sample` returns the id; or of the steps of slates.
 
-        For the steps of a slate, exclude the items drawn before.
+        For what `sample` drew these are the numbers that it reported, to the last bit ("certified" without
+        restrictions excepted, whose report lies between bounds; here it is that of "exact").
 
         Args:
             queries: Query vectors, (b, d) or (d,).
             ids: (b, m), or (m,) for all queries.
             temperature: As for `sample`, like all further arguments.
+            replace: False: each row of `ids` is an ordered slate, and step j is drawn from what the steps before it
+                left.  The sum of a row is the log-probability of the slate.
             missing: "-inf": the log-probability of an id that the index does not hold; "error": refuse it.
 
         Returns:
-            (b, m) float64, or the shape of `ids` for one query; -inf for an id that cannot be drawn.
+            (b, m) float64, or the shape of `ids` for one query; -inf for an id that cannot be drawn.  In a slate such
+            a step, a repeated id for example, takes nothing away from the steps after it.
         """
         batch, single = self._queries(queries)
-        t = check_temperature(temperature)
+        t = check_each_temperature(temperature, len(batch))
         law, clusters, error = self._law(method, probes, tolerance)
-        part = self._part(batch, 1, method, True, (exclude, allow, unknown), top_p=top_p, k=k)
+        part = self._part(batch, 1, method, replace, (exclude, allow, unknown), top_p=top_p, k=k)
         positions, absent = find_some(self._contents.ids, ids, missing)
+        if absent is not None and not replace:
+            # A step that cannot be made takes no item away.
+            positions[absent] = calls.NOWHERE
         rows = calls.spread_positions(positions, len(batch), single)
         native = None if part is None else part.native
         law, workers = laws.scanned_law(method, law), check_threads(threads)
@@ -157,7 +165,7 @@ class Index(Held, Inspected):
         self,
         queries: ArrayLike,
         *,
-        temperature: float,
+        temperature: Temperature,
         method: Method = "sd-2ls",
         probes: int | None = None,
         tolerance: float | None = None,
@@ -177,8 +185,7 @@ class Index(Held, Inspected):
 
         Args:
             queries: Query vectors, (b, d) or (d,).
-            temperature: As for `sample`, like `method`, `probes`, `tolerance`, `exclude`, `allow` and
-                `unknown`.
+            temperature: As for `sample`, like `method`, `probes`, `tolerance`, `exclude`, `allow` and `unknown`.
             width: Nats between the bounds at which "certified" stops, 0.03 when None.  Below 1e-3 everything may be
                 scanned without reaching it: bounds allow for float32 weights, 2e-4, and for rounding over temperature.
             confidence: Bounds that hold with this probability, such as 0.95.  If `calibrate` covers these options, for
@@ -191,7 +198,8 @@ class Index(Held, Inspected):
             estimate.
         """
         batch, single = self._queries(queries)
-        shape, t, plan = (len(batch), 1, single), check_temperature(temperature), self._law(method, probes, tolerance)
+        shape, plan = (len(batch), 1, single), self._law(method, probes, tolerance)
+        t = check_each_temperature(temperature, len(batch))
         part = self._left(len(batch), exclude, allow, unknown)
         native, key, workers = None if part is None else part.native, check_seed(seed), check_threads(threads)
 
@@ -219,7 +227,7 @@ class Index(Held, Inspected):
         queries: ArrayLike,
         k: int,
         *,
-        temperature: float = 1.0,
+        temperature: Temperature = 1.0,
         probes: int | None = None,
         recall: float | None = None,
         exclude: Any = None,
@@ -245,7 +253,7 @@ class Index(Held, Inspected):
             ids, scores and proven (b, k), gap, items_scored and expected recall (b,).
         """
         batch, single = self._queries(queries)
-        b, count, t = len(batch), check_count(k, "k"), check_temperature(temperature)
+        b, count, t = len(batch), check_count(k, "k"), check_each_temperature(temperature, len(batch))
         if count > len(self):
             raise InputError(f"k is {count} but the index holds {len(self)} items; ask for at most that many.")
         law, clusters, missed = plan_search(probes, recall, self.parameters)
@@ -260,7 +268,7 @@ class Index(Held, Inspected):
         self,
         queries: ArrayLike,
         *,
-        temperature: float,
+        temperature: Temperature,
         method: Method,
         probes: int | None = None,
         tolerance: float | None = None,
@@ -280,7 +288,7 @@ class Index(Held, Inspected):
         """
         batch, _ = self._queries(queries)
         law, clusters, error = self._law(method, probes, tolerance)
-        t, workers = check_temperature(temperature), check_threads(threads)
+        t, workers = check_each_temperature(temperature, len(batch)), check_threads(threads)
         request = Request(batch, law, t, clusters, error, None, 0, workers)
         return calls.measure_masses(self._engine, request, len(batch), self.clusters)
 

@@ -270,6 +270,12 @@ class Draws:
     snapshot: int | None = None
     """Number of the snapshot that was drawn from (`LiveIndex` only)."""
 
+    @property
+    def slate_log_prob(self) -> Doubles | float:
+        """(b,) log-probability of all draws of a query, in their order: of the slate, where nothing was put back."""
+        total: Doubles | float = self.log_prob.sum(axis=-1)
+        return total
+
 
 @dataclass(slots=True, eq=False)
 class TopK:

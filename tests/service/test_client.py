@@ -48,6 +48,7 @@ CALLS = [
     ("log_prob", (["item 1", "item 2"],), {"temperature": 0.2}),
     ("log_prob", (np.array(["item 1", "item 2"]),), {"temperature": 0.2, "method": "exact"}),
     ("log_prob", (["item 1", "nobody"],), {"temperature": 0.2, "missing": "-inf"}),
+    ("log_prob", (["item 1", "item 2", "item 1"],), {"temperature": 0.2, "replace": False}),
     ("log_partition", (), {"temperature": 0.2}),
     ("log_partition", (), {"temperature": 0.2, "method": "certified"}),
     ("log_partition", (), {"temperature": 0.2, "confidence": 0.9, "seed": 3}),
@@ -205,3 +206,13 @@ def test_a_wrong_key_is_a_service_error(tmp_path):
         assert raised.value.status == 401
         with softindex.Client(server.url, "k" * 20) as client:
             assert len(client) == 20
+
+
+def test_each_query_has_its_own_temperature(client, index):
+    each = np.array([0.1, 0.3, 0.9])
+    draws = client.sample(QUERIES, 4, temperature=each, seed=5, replace=False)
+    same(draws, index.sample(QUERIES, 4, temperature=each, seed=5, replace=False))
+    steps = client.log_prob(QUERIES, draws.ids, temperature=each.tolist(), replace=False)
+    np.testing.assert_array_equal(steps, draws.log_prob)
+    with pytest.raises(softindex.InputError, match="one per query"):
+        client.sample(QUERIES, temperature=each[:2])

@@ -10,6 +10,7 @@ import numpy as np
 from softindex.adaptive.pac import Estimated
 from softindex.adaptive.strategies import Answer, Cost
 from softindex.records import Doubles, Estimate, Integers, TopK
+from softindex.temperatures import temperature_of
 
 __all__ = [
     "as_answers",
@@ -31,13 +32,13 @@ def collect_log_partition(answers: list[Answer], *, single: bool) -> Estimate:
     return Estimate(*np.array([answer.log_partition for answer in answers]).T)
 
 
-def collect_best(answers: list[Answer], temperature: float, n: int, *, single: bool) -> TopK:
+def collect_best(answers: list[Answer], temperature: float | Doubles, n: int, *, single: bool) -> TopK:
     """The best of every query, of n classes; shorter rows are filled with id -1, score and log_prob -inf."""
     ids = _rows([answer.rows for answer in answers], -1, single)
     proven = [answer.guarantee in PROVEN for answer in answers]
     return TopK(
         ids,
-        _rows([temperature * answer.logits for answer in answers], -np.inf, single),
+        _rows([temperature_of(temperature, row) * one.logits for row, one in enumerate(answers)], -np.inf, single),
         (ids >= 0) & (proven[0] if single else np.array(proven)[:, None]),
         gap=_each([0.0 if each else np.nan for each in proven], single),
         items_scored=_each([min(answer.cost.rows, n) for answer in answers], single),
@@ -76,17 +77,18 @@ def collect_estimated(found: Estimated, n: int, *, single: bool) -> TopK:
     )
 
 
-def as_answers(found: Estimated, temperature: float) -> list[Answer]:
+def as_answers(found: Estimated, temperature: float | Doubles) -> list[Answer]:
     """One answer per query from the arrays of the guarantee "pac"."""
+    divisors = temperature if isinstance(temperature, float) else temperature[:, None]
     return [
-        Answer(rows, scores / temperature, (value, low, high), label, Cost(*cost))
-        for rows, scores, (value, low, high), label, (_, *cost) in zip(
-            found.rows, found.scores, found.log_z.tolist(), found.labels(), found.costs.tolist(), strict=True
+        Answer(rows, logits, (value, low, high), label, Cost(*cost))
+        for rows, logits, (value, low, high), label, (_, *cost) in zip(
+            found.rows, found.scores / divisors, found.log_z.tolist(), found.labels(), found.costs.tolist(), strict=True
         )
     ]
 
 
-def collect_nuclei(answers: list[Answer], temperature: float, n: int, *, single: bool) -> TopK:
+def collect_nuclei(answers: list[Answer], temperature: float | Doubles, n: int, *, single: bool) -> TopK:
     """The same for nuclei, with their sizes."""
     sizes = _each([len(answer.rows) for answer in answers], single)
     return replace(collect_best(answers, temperature, n, single=single), sizes=sizes)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from softindex.adaptive.classes import Exclusion
-from softindex.records import Floats
+from softindex.records import Doubles, Floats, Integers
+from softindex.temperatures import temperature_of
 
 __all__ = ["Call"]
 
@@ -19,13 +22,25 @@ class Call:
     """(b, d)"""
     single: bool
     """Whether the caller passed one query (d,)."""
-    temperature: float
+    temperature: float | Doubles
+    """Of all queries, or (b,)."""
     exclusion: Exclusion
     threads: int
     limit: float = math.inf
     """Largest square of a query's length; only native code that copies the queries looks at it."""
 
-    @property
-    def inverse(self) -> float:
-        """One over the temperature."""
-        return 1.0 / self.temperature
+    def inverse(self, row: int) -> float:
+        """One over the temperature of a query."""
+        return 1.0 / temperature_of(self.temperature, row)
+
+    def by_temperature(self, each: Doubles) -> list[tuple[Integers, Call]]:
+        """The queries, with temperatures (b,), as one call for each of the different ones; and their numbers here."""
+        different, which = np.unique(each, return_inverse=True)
+        groups = [np.flatnonzero(which == number) for number in range(len(different))]
+        return [
+            (
+                rows,
+                replace(self, vectors=self.vectors[rows], temperature=float(one), exclusion=self.exclusion.take(rows)),
+            )
+            for rows, one in zip(groups, different, strict=True)
+        ]

@@ -38,6 +38,10 @@ class Exclusion:
         """Classes that a query may have, increasing; None for all."""
         return self._complement(self._lists[row]) if len(self._lists) > 1 else self._shared
 
+    def take(self, rows: Integers) -> Exclusion:
+        """What some of the queries leave out."""
+        return self if len(self._lists) == 1 else Exclusion([self._lists[row] for row in rows], self._n, self._by)
+
     def joined(self) -> tuple[Integers, Integers] | None:
         """Offsets of the lists, and the lists one after the other; None where nothing is left out."""
         if len(self._lists) == 1 and len(self._lists[0]) == 0:

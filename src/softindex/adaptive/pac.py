@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
@@ -90,11 +90,17 @@ class Pac:
 
     def answer(self, call: Call, goal: Goal, confidence: float) -> Estimated:
         """The k best of each query, and log Z."""
-        wanted, b, k = self._goals(goal.k, goal.epsilon, confidence, call.temperature), len(call.vectors), goal.k
-        excluded = call.exclusion.joined()
+        b, k = len(call.vectors), goal.k
         found = Estimated(
             np.empty((b, k), np.int64), np.empty((b, k)), np.empty((b, k)), np.empty((b, 3)), np.empty((b, 4), np.int64)
         )
+        if not isinstance(call.temperature, float):
+            for rows, part in call.by_temperature(call.temperature):
+                answered = self.answer(part, goal, confidence)
+                for each in fields(found):
+                    getattr(found, each.name)[rows] = getattr(answered, each.name)
+            return found
+        wanted, excluded = self._goals(k, goal.epsilon, confidence, call.temperature), call.exclusion.joined()
         exclusions = None if excluded is None else PacExclusions(*excluded)
         answers = PacAnswers(found.rows, found.scores, found.log_prob, found.log_z, found.costs)
         self._native.answer(call.vectors, call.limit, wanted, exclusions, call.threads, answers)

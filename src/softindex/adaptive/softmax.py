@@ -37,7 +37,6 @@ from softindex.arguments import (
     check_room,
     check_seed,
     check_share,
-    check_temperature,
     check_threads,
 )
 from softindex.errors import InputError
@@ -47,6 +46,7 @@ from softindex.restrictions import Unknown
 from softindex.store import check_guards
 from softindex.store import save as save_stored
 from softindex.streams import generators
+from softindex.temperatures import Temperature, check_each_temperature
 
 __all__ = ["GUARANTEES", "AdaptiveSoftmax", "Guarantee", "SampleMethod", "from_stored"]
 
@@ -111,7 +111,7 @@ class AdaptiveSoftmax:
         queries: ArrayLike,
         k: int,
         *,
-        temperature: float,
+        temperature: Temperature,
         epsilon: float = 0.3,
         confidence: float = 0.95,
         guarantee: Guarantee = "deterministic",
@@ -134,7 +134,7 @@ class AdaptiveSoftmax:
         Args:
             queries: Query vectors, (b, d) or (d,); scipy.sparse rows, or (indices, values) for one, are queries too.
             k: Number of classes.
-            temperature: Divides the scores and the bias.
+            temperature: Divides the scores and the bias.  One for all queries, or (b,), one for each; so everywhere.
             epsilon: Relative error allowed in the probabilities and in Z.
             confidence: Probability with which "pac" and "calibrated" hold.
             guarantee: See above.
@@ -167,7 +167,7 @@ class AdaptiveSoftmax:
         self,
         queries: ArrayLike,
         *,
-        temperature: float,
+        temperature: Temperature,
         epsilon: float = 0.3,
         confidence: float = 0.95,
         guarantee: Guarantee = "deterministic",
@@ -198,7 +198,7 @@ class AdaptiveSoftmax:
         queries: ArrayLike,
         ids: ArrayLike,
         *,
-        temperature: float,
+        temperature: Temperature,
         epsilon: float = 0.3,
         confidence: float = 0.95,
         guarantee: Guarantee = "deterministic",
@@ -242,7 +242,7 @@ class AdaptiveSoftmax:
         queries: ArrayLike,
         top_p: float,
         *,
-        temperature: float,
+        temperature: Temperature,
         exclude: Any = None,
         allow: Any = None,
         unknown: Unknown = "error",
@@ -272,7 +272,7 @@ class AdaptiveSoftmax:
         queries: ArrayLike,
         n: int = 1,
         *,
-        temperature: float,
+        temperature: Temperature,
         method: SampleMethod = "exact",
         k: int | None = None,
         top_p: float | None = None,
@@ -369,7 +369,8 @@ class AdaptiveSoftmax:
         """given: the query itself, where native code will check it."""
         batch, single = check_given(queries, self.dim) if given is None else (given, True)
         exclusion, limit = check_exclude(chosen, len(batch), len(self)), math.inf if given is None else MAX_SQUARED_NORM
-        return Call(batch, single, check_temperature(temperature), exclusion, check_threads(threads), limit)
+        divisor = check_each_temperature(temperature, len(batch))
+        return Call(batch, single, divisor, exclusion, check_threads(threads), limit)
 
     def _nuclei(self, call: Call, top_p: Any) -> list[Answer]:
         return self._solver.answer(call, [Nucleus(check_share(top_p, "top_p"))] * len(call.vectors))

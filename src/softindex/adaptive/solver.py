@@ -96,7 +96,7 @@ class Solver:
     def logits(self, call: Call, row: int, classes: Integers) -> Doubles:
         """Exact logits of some classes for one query of the call."""
         query = self.layer.screen.prepare(call.vectors[row])
-        return Logits(self.layer, query, call.inverse, None, call.threads).score(classes)
+        return Logits(self.layer, query, call.inverse(row), None, call.threads).score(classes)
 
     def calibrate(self, vectors: Floats, threads: int) -> None:
         """Measure on held-out queries (m, d) how far the scores of each level really are from the truth."""
@@ -133,7 +133,7 @@ class Solver:
             coarse = _CoarseScores(screen.levels[0], group, call.threads)
             for place, query in enumerate(group):
                 candidates = call.exclusion.candidates(begin + place)
-                logits = Logits(self.layer, query, call.inverse, candidates, call.threads)
+                logits = Logits(self.layer, query, call.inverse(begin + place), candidates, call.threads)
                 yield Query(logits, partial(coarse.of, place))
 
 

@@ -280,7 +280,8 @@ class Request:
         self,
         queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
         law: Law,
-        temperature: float,
+        temperature: float
+        | Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         probes: int = 0,
         tolerance: float = 0.0,
         restriction: object | None = None,

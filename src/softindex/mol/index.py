@@ -16,7 +16,6 @@ from softindex.arguments import (
     check_ids,
     check_room,
     check_seed,
-    check_temperature,
     check_threads,
 )
 from softindex.blas import blas_threads
@@ -37,6 +36,7 @@ from softindex.progress import reporting
 from softindex.records import Draws, Estimate, Floats, Ids, Stored, TopK
 from softindex.store import check_guards
 from softindex.store import save as save_stored
+from softindex.temperatures import Temperature, check_each_temperature
 
 __all__ = ["KIND", "MixtureIndex", "build", "from_stored"]
 
@@ -214,7 +214,7 @@ class MixtureIndex:
         queries: ArrayLike,
         n: int = 1,
         *,
-        temperature: float,
+        temperature: Temperature,
         method: SampleMethod = "exact",
         candidates: int | None = None,
         exclude: Any = None,
@@ -235,7 +235,7 @@ class MixtureIndex:
         Args:
             queries: Queries as for `top_k`.
             n: Number of draws per query.
-            temperature: Divides the scores, on top of the similarity's own temperature.
+            temperature: Divides the scores, on top of the similarity's own temperature; a number, or (b,).
             method: Which distribution to draw from.
             candidates: Number of candidates (default 500), for "candidates" only.
             exclude: As for `top_k`, like `allow` and `unknown`.
@@ -256,13 +256,13 @@ class MixtureIndex:
             MethodError: When there is no such method.
             UnknownIdError: When an id is not in the index, unless `unknown` is "ignore".
         """
-        count, divisor, key = check_count(n, "n"), check_temperature(temperature), check_seed(seed)
+        count, key, workers = check_count(n, "n"), check_seed(seed), check_threads(threads)
         name = check_method(method, SAMPLE_METHODS)
         if candidates is not None and name == "exact":
             raise InputError('candidates is for method "candidates" only; leave it out.')
         most = DEFAULT_CANDIDATES if candidates is None else check_count(candidates, "candidates")
-        options, snapshot = DrawOptions(count, divisor, key, check_threads(threads)), self._snapshot
-        batch = _batch(snapshot, queries, users, (exclude, allow, unknown))
+        batch = _batch(snapshot := self._snapshot, queries, users, (exclude, allow, unknown))
+        options = DrawOptions(count, check_each_temperature(temperature, len(batch)), key, workers)
         check_available(batch, 1)
         check_room(len(batch), count)
         if name == "exact":

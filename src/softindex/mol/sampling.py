@@ -11,6 +11,7 @@ from softindex.mol.scorer import PositionLists, QueryBatch, Scorer, not_numbers
 from softindex.records import Doubles, Estimate, Floats, Integers
 from softindex.rejection import choose, draw
 from softindex.streams import generators
+from softindex.temperatures import temperature_of
 
 __all__ = ["SAMPLE_METHODS", "DrawOptions", "DrawnPositions", "draw_exactly", "draw_from_candidates"]
 
@@ -27,7 +28,8 @@ class DrawOptions(NamedTuple):
     """Options of one call, checked."""
 
     n: int
-    temperature: float
+    temperature: float | Doubles
+    """Of all queries, or (b,)."""
     seed: int
     threads: int
 
@@ -57,12 +59,12 @@ def draw_exactly(scorer: Scorer, batch: QueryBatch, options: DrawOptions) -> Dra
     an item replaced by its largest term.  That accepts up to P times more proposals than the mixture itself.
     """
     drawn, streams = _empty(len(batch), options.n), _streams(batch, options.seed)
-    temperature = options.temperature
-    drawn.error[:] = _rounding_error(batch.precise().error / temperature)
+    drawn.error[:] = _rounding_error(batch.precise().error / options.temperature)
     scores = np.empty(scorer.n)
     for row, query, largest in _largest_logits(scorer, batch, options.threads):
+        temperature = temperature_of(options.temperature, row)
 
-        def score(positions: Integers, query: QueryBatch = query) -> Doubles:
+        def score(positions: Integers, query: QueryBatch = query, temperature: float = temperature) -> Doubles:
             lists = PositionLists.of([positions])
             scores[positions] = scorer.score_precisely(query, lists, options.threads)[0]
             return np.asarray(scores[positions] / temperature)
@@ -80,12 +82,13 @@ def draw_from_candidates(scorer: Scorer, batch: QueryBatch, candidates: int, opt
     The total variation to the softmax of all items is the mass of the other items, O / (C + O).  Their largest logits
     bound O from above; the candidates' scores in float64 give C.  The same two numbers bound log Z = log(C + O).
     """
-    b, temperature = len(batch), options.temperature
+    b = len(batch)
     drawn, streams = _empty(b, options.n), _streams(batch, options.seed)
     log_prob, inside, low, high = np.empty((b, options.n)), np.empty(b), np.empty(b), np.empty(b)
-    score_error = batch.precise().error / temperature
+    score_error = batch.precise().error / options.temperature
     rounding = _rounding_error(score_error)
     for row, query, largest in _largest_logits(scorer, batch, options.threads):
+        temperature = temperature_of(options.temperature, row)
         listed = scorer.best_average(query, candidates, options.threads)[0]
         scores = scorer.score_precisely(query, PositionLists.of([listed]), options.threads)[0]
         logits = scores / temperature

@@ -58,6 +58,7 @@ Excluded = Annotated[
     Any,
     Meta(extra_json_schema={"anyOf": [_IDS, {"type": "array", "items": {"anyOf": [_IDS, {"type": "null"}]}}]}),
 ]
+Temperatures = Annotated[float | list[float], Meta(description="One for all queries, or one for each.")]
 Seed = Annotated[
     int | str, Meta(description="From 0 to 2^64 - 1; as a string from 2^53 on, which JavaScript cannot read otherwise.")
 ]
@@ -80,7 +81,7 @@ class QueryBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class LawBody(QueryBody, kw_only=True, forbid_unknown_fields=True):
     """What every law has."""
 
-    temperature: float
+    temperature: Temperatures
     method: str | UnsetType = UNSET
     probes: int | UnsetType = UNSET
     tolerance: float | UnsetType = UNSET
@@ -101,6 +102,8 @@ class LogProbBody(LawBody, kw_only=True, forbid_unknown_fields=True):
     """Arguments of `log_prob`."""
 
     ids: Ids
+    replace: bool | UnsetType = UNSET
+    """false: each row of `ids` is a slate, and each step is drawn from what the steps before it left."""
     top_p: float | UnsetType = UNSET
     k: int | UnsetType = UNSET
     missing: str | UnsetType = UNSET
@@ -118,7 +121,7 @@ class TopKBody(QueryBody, kw_only=True, forbid_unknown_fields=True):
     """Arguments of `top_k`."""
 
     k: int
-    temperature: float | UnsetType = UNSET
+    temperature: Temperatures | UnsetType = UNSET
     probes: int | UnsetType = UNSET
     recall: float | UnsetType = UNSET
     method: str | UnsetType = UNSET

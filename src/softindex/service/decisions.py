@@ -152,6 +152,7 @@ class DecisionLog:
         def part(values: Any, row: int) -> Any:
             return None if values is None else np.asarray(values)[() if single else row].tolist()
 
+        temperatures = np.broadcast_to(body.temperature, 1 if single else len(draws.ids))
         estimate = draws.log_partition
         for row in range(1 if single else len(draws.ids)):
             query = np.ascontiguousarray(queries if single else queries[row]).tobytes()
@@ -164,7 +165,7 @@ class DecisionLog:
                 query=query if self._full else None,
                 query_hash=hashlib.sha256(query).hexdigest()[:32],
                 method=draws.method,
-                temperature=float(body.temperature),
+                temperature=float(temperatures[row]),
                 seed=draws.seed,
                 exclude=_listed(body.exclude, row),
                 allow=_listed(body.allow, row),
