@@ -25,6 +25,7 @@ PAGES = [
             "guide-sampling",
             "guide-live",
             "guide-serving",
+            "guide-decisions",
             "choosing-a-method",
             "reading-an-audit",
             "guide-adaptive",

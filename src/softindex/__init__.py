@@ -27,7 +27,7 @@ from softindex.loading import load
 from softindex.records import Draws, Estimate, TopK
 
 if _TYPE_CHECKING:
-    from softindex import mol
+    from softindex import decisions, mol
     from softindex import train as train
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "UnknownIdError",
     "__version__",
     "build",
+    "decisions",
     "load",
     "mol",
     "open",
@@ -60,8 +61,8 @@ __version__ = _version("softindex")
 
 
 def __getattr__(name: str) -> _Any:
-    # The core must not import torch, which `train` needs, so both products load when they are first used.
-    if name not in ("mol", "train"):
+    # The core must not import torch, which `train` needs, so these products load when they are first used.
+    if name not in ("decisions", "mol", "train"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _import_module(f"{__name__}.{name}")
 

@@ -16,14 +16,14 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from importlib import import_module
 from typing import Any
 
 import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from softindex.errors import InputError, MissingDependencyError, SaveError
+from softindex.decisions import schema
+from softindex.errors import InputError, SaveError
 from softindex.records import Draws
 from softindex.service.operations import Call
 
@@ -37,8 +37,9 @@ HEAD = struct.Struct("<II")
 
 
 class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One query that was drawn for."""
+    """One query that was drawn for, under the names of `softindex.decisions.schema.COLUMNS`."""
 
+    decision_id: str
     time: int
     """Microseconds since 1970, UTC."""
     request_id: str
@@ -78,7 +79,7 @@ class DecisionLog:
     """Rows of one worker process.  Used from its event loop, but for what says otherwise."""
 
     def __init__(self, folder: str, *, queries: str = "full") -> None:
-        _arrow()
+        schema.arrow()
         try:
             os.makedirs(folder, exist_ok=True)
             self._folder, self._full = folder, queries == "full"
@@ -157,6 +158,7 @@ class DecisionLog:
         for row in range(1 if single else len(draws.ids)):
             query = np.ascontiguousarray(queries if single else queries[row]).tobytes()
             yield Row(
+                decision_id=schema.decision_id(request_id, row),
                 time=now,
                 request_id=request_id,
                 query_number=row,
@@ -203,18 +205,12 @@ def recover(folder: str) -> int:
 
 def convert(path: str) -> None:
     """Write the rows of a journal as a Parquet file beside it, atomically, and remove the journal."""
-    arrow, parquet = _arrow()
     rows = list(_read(path))
-    folder, name = os.path.split(path)
     try:
         if rows:
-            temporary = os.path.join(folder, f".{name}.tmp")
-            parquet.write_table(_table(arrow, rows), temporary, compression="zstd")
-            _sync(temporary)
-            os.rename(temporary, path.removesuffix(JOURNAL) + PARQUET)
-            _sync(folder)
+            schema.write_file(_table(rows), path.removesuffix(JOURNAL) + PARQUET)
         os.remove(path)
-    except OSError as error:
+    except (OSError, SaveError) as error:
         raise SaveError(f"{path} could not be written as Parquet ({error}); it is kept, and tried again.") from error
 
 
@@ -232,27 +228,10 @@ def _read(path: str) -> Iterator[Row]:
         place += HEAD.size + length
 
 
-def _table(arrow: Any, rows: list[Row]) -> Any:
-    """The rows as a table; ids are integers or strings, as those of the index are."""
-    identity = arrow.string() if isinstance(rows[0].ids[0], str) else arrow.int64()
-    number, numbers, ids = arrow.float64(), arrow.list_(arrow.float64()), arrow.list_(identity)
-    types = {
-        "time": arrow.timestamp("us", "UTC"),
-        "query": arrow.list_(arrow.float32()),
-        **dict.fromkeys(("seed",), arrow.uint64()),
-        **dict.fromkeys(("query_number", "snapshot", "probes", "k", "candidates", "items_scored"), arrow.int64()),
-        **dict.fromkeys(("temperature", "tolerance", "top_p", "error", "log_partition", "confidence"), number),
-        **dict.fromkeys(("log_prob", "low", "high"), numbers),
-        **dict.fromkeys(("ids", "exclude", "allow"), ids),
-        "replace": arrow.bool_(),
-    }
-    columns = {}
-    for name in Row.__struct_fields__:
-        values = [getattr(row, name) for row in rows]
-        if name == "query":
-            values = [None if value is None else np.frombuffer(value, np.float32) for value in values]
-        columns[name] = arrow.array(values, types.get(name, arrow.string()))
-    return arrow.table(columns)
+def _table(rows: list[Row]) -> Any:
+    columns: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in schema.COLUMNS}
+    columns["query"] = [None if query is None else np.frombuffer(query, np.float32) for query in columns["query"]]
+    return schema.make_table(columns)
 
 
 def _listed(ids: Any, row: int) -> list[Any] | None:
@@ -261,20 +240,3 @@ def _listed(ids: Any, row: int) -> list[Any] | None:
         return None
     nested = any(isinstance(one, list) or one is None for one in ids)
     return ids[row] if nested else ids
-
-
-def _sync(path: str) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
-def _arrow() -> tuple[Any, Any]:
-    try:
-        return import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            'a log of decisions needs pyarrow; run pip install ".[data]" in a checkout of softindex.'
-        ) from error
