@@ -26,6 +26,7 @@ PAGES = [
             "guide-live",
             "guide-serving",
             "guide-decisions",
+            "guide-distributed",
             "choosing-a-method",
             "reading-an-audit",
             "guide-adaptive",

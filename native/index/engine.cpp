@@ -129,7 +129,7 @@ void Engine::for_each_query(const Request& request, const Batch& batch, const Pe
     // What a query lists is scored item by item.
     if (!group.all_list()) cluster_masses(group);
     for (Query& query : group) {
-      query.error = exhaustive ? 0.0 : not_stated;
+      query.error = query.log_error = exhaustive ? 0.0 : not_stated;
       query.scored = exhaustive && !query.lists() ? view_.n : 0;
       if (request.probes != 0 && !query.lists()) probe_or_scan(query);
       per_query(query);
@@ -221,7 +221,7 @@ void Engine::choose(const Request& request, const Batch& batch, const DrawResult
     const Total total = weigh_clusters(query, query.log_masses);
     choose_clusters(query, query.log_masses, total, n, query.number * n, own(query));
     const double value = query.log_partition(total);
-    report(query, value, request.law.kind == Kind::exhaustive ? exhaustive_error(query, value, bias) : not_stated);
+    report(query, value, request.law.kind == Kind::exhaustive ? exhaustive_error(query, value, bias) : query.log_error);
   });
 }
 
@@ -254,7 +254,7 @@ void Engine::sample_from_part(const Request& request, const DrawResults& results
     results.error[q] = drawn.error;
     results.left[q] = drawn.left;
     const double value = request.law.kind == Kind::tree ? not_stated : drawn.log_partition;
-    write(results.log_partition, q, value, exhaustive ? exhaustive_error(query, value, bias) : not_stated);
+    write(results.log_partition, q, value, exhaustive ? exhaustive_error(query, value, bias) : drawn.log_error(query));
   });
 }
 
@@ -316,7 +316,7 @@ void Engine::log_partition(const Request& request, const LogPartitionResults& re
                              ? log_partition_restricted(query)
                              : query.log_partition(kernels_.weigh_masses(query.log_masses, view_.k, nullptr, nullptr));
     if (!std::isfinite(value)) throw std::runtime_error("no cluster holds any weight");
-    const double slack = exhaustive ? exhaustive_error(query, value, bias) : not_stated;
+    const double slack = exhaustive ? exhaustive_error(query, value, bias) : query.lists() ? 0.0 : query.log_error;
     write(results.log_partition, query.number, value, slack);
     results.scored[query.number] = query.scored;
   });

@@ -50,7 +50,9 @@ class Probe {
       if (adaptive && search_extremes()) continue;
       if (!adaptive) chance_ = chance_of_others();
       // More probes lower the error of the masses; the chance of extremes is as small as the search made it.
-      const double error = tail_error(samples_, rho_, tail_share());
+      const TailError unknown = tail_error(samples_, rho_, tail_share());
+      const double error = unknown.variation;
+      log_error_ = unknown.log_total;
       const bool enough = error <= request_.tolerance || scored_ >= budget_;
       if (!adaptive || enough) return finish(stated(error));
       if (scan_surprises()) continue;
@@ -349,6 +351,7 @@ class Probe {
     for (int64_t c = 0; c < view_.k; ++c)
       if (estimates()[c] > minus_infinity) query_.log_masses[c] = estimates()[c] + shift;
     query_.error = error;
+    query_.log_error = error > 0 ? log_error_ + chance_ : 0.0;
     query_.scored = scored_;
   }
 
@@ -367,6 +370,7 @@ class Probe {
   double known_ = minus_infinity;       // log of the sum over the clusters that were scanned
   Total tail_ = {minus_infinity, 0.0};  // the same of the estimates of all others
   double chance_ = 0;                   // that an item that matters was not found
+  double log_error_ = 0;                // of log Z, from the masses of the tail
   double rho_ = 1.0;                    // what the estimates of the tail are multiplied by
 };
 

@@ -36,6 +36,7 @@ struct Query : Context {
   double pivot = 0;
   double rounding_loss = 0;       // at least |q - rounded q|, where the query was rounded to integers
   double error = 0;               // estimated total variation to the softmax; NaN where nothing was scanned to judge it
+  double log_error = 0;           // expected |log Z - estimate|; NaN likewise
   int64_t scored = 0;             // items
   bool without_excluded = false;  // the log masses are those of a scan that left the excluded items out
 

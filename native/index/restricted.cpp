@@ -128,7 +128,7 @@ void probe_or_scan(Query& query) {
   if (query.request.probes > 0 || !scan_is_cheaper(query.view, query.request.excluded_of(query.number)))
     return probe(query);
   query.without_excluded = true;
-  query.error = 0.0;
+  query.error = query.log_error = 0.0;
   query.scored = query.view.n;
   scan_clusters(Group{&query, 1}, 0, query.view.k, query.workspace);
 }

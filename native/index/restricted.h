@@ -19,6 +19,12 @@ struct RestrictedDraws {
   int64_t scored = 0;
   double error = 0.0;
   double log_partition = minus_infinity;  // of the items that are not excluded
+
+  // Of log Z: what is left out magnifies both errors by the same factor; what is scored item by item has none.
+  double log_error(const Query& query) const {
+    if (error == 0) return 0.0;
+    return query.error > 0 ? query.log_error * error / query.error : query.log_error;
+  }
 };
 
 // n draws under the request's restriction: positions and log_prob (n), each that of its step. Reads the query's log

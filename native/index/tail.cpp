@@ -79,7 +79,7 @@ TailSample judge_stretch(const Query& query, int64_t cluster, int64_t count, dou
 
 // Both unknowns are judged from the sample and, as a small sample is often tame by chance, from what the variance of
 // the logits leads to expect; the larger counts.
-double tail_error(const std::vector<TailSample>& samples, double rho, double share) {
+TailError tail_error(const std::vector<TailSample>& samples, double rho, double share) {
   const double count = (double)samples.size();
   double deviation = 0, squares = 0, noise = 0, misfit = 0, expected = 0;
   for (const TailSample& sample : samples) {
@@ -97,7 +97,7 @@ double tail_error(const std::vector<TailSample>& samples, double rho, double sha
   const double spread = std::max(seen, expected / count);
   const double uncertainty =
       std::sqrt(std::max(squares / (count - 1.0), noise + misfit / count) / count) * probing::mean_deviation;
-  return std::min(share, share * spread / 2 + share * (1 - share) * uncertainty);
+  return {std::min(share, share * spread / 2 + share * (1 - share) * uncertainty), share * std::min(uncertainty, 1.0)};
 }
 
 }  // namespace softindex

@@ -26,8 +26,13 @@ int64_t stretch_length(const Query& query, int64_t cluster, double share);
 // The sample from the first `count` items' dot products in the workspace, whose log sum is given.
 TailSample judge_stretch(const Query& query, int64_t cluster, int64_t count, double log_sum);
 
-// The estimated total variation from what is unknown of the tail: how its clusters differ from their estimates times
-// rho, and rho itself. share: of the tail in all mass.
-double tail_error(const std::vector<TailSample>& samples, double rho, double share);
+// What is expected from the two unknowns of the tail: how its clusters differ from their estimates times rho, and rho.
+struct TailError {
+  double variation;  // total variation between the law and the softmax
+  double log_total;  // |log Z - estimate|: where the tail is everything, an error of rho changes log Z but not the law
+};
+
+// share: of the tail in all mass.
+TailError tail_error(const std::vector<TailSample>& samples, double rho, double share);
 
 }  // namespace softindex

@@ -27,7 +27,7 @@ from softindex.loading import load
 from softindex.records import Draws, Estimate, TopK
 
 if _TYPE_CHECKING:
-    from softindex import decisions, mol
+    from softindex import decisions, mol, sharded
     from softindex import train as train
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "load",
     "mol",
     "open",
+    "sharded",
 ]
 
 __version__ = _version("softindex")
@@ -62,7 +63,7 @@ __version__ = _version("softindex")
 
 def __getattr__(name: str) -> _Any:
     # The core must not import torch, which `train` needs, so these products load when they are first used.
-    if name not in ("decisions", "mol", "train"):
+    if name not in ("decisions", "mol", "sharded", "train"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _import_module(f"{__name__}.{name}")
 

@@ -167,10 +167,13 @@ def spread_positions(positions: Integers, b: int, single: bool) -> Integers:
 
 
 def _estimate(values: Doubles, row: int, single: bool, bounded: bool, guarantee: str = "proven") -> Estimate:
-    """The record of three rows of values: log Z, its lower bound, its upper bound."""
-    if not bounded:
-        return Estimate(values[row, 0] if single else values[row])
+    """The record of three rows of values: log Z, its lower bound, its upper bound (or what is expected)."""
     low, high = row + 1, row + 2
+    if not bounded:
+        # Of an estimate the engine writes how far off it expects to be, as the distance of both "bounds".
+        if single:
+            return Estimate(values[row, 0], error=values[high, 0] - values[row, 0])
+        return Estimate(values[row], error=values[high] - values[row])
     if single:
         return Estimate(values[row, 0], values[low, 0], values[high, 0], guarantee)
     return Estimate(values[row], values[low], values[high], guarantee)

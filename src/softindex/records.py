@@ -219,7 +219,7 @@ class Outliers:
 class Estimate:
     """A value with its bounds, where there are some.
 
-    Every field but the last is (b,) float64, or a float for a 1-D query.
+    The numbers are (b,) float64 each, or floats for a 1-D query.
     """
 
     value: Doubles | float
@@ -232,6 +232,10 @@ class Estimate:
     """What the bounds are.  "proven": they always hold.  "bound": they hold with the `confidence` asked for over the
     seed, for every query and any data.  "calibrated": they hold with that confidence over queries like those of
     `Index.calibrate`, and are about as wide as the estimate is wrong.  None where there are none."""
+    error: Doubles | float | None = None
+    """Expected distance between the value and the true log Z, (b,) or a float, estimated along with the stated error of
+    the draws: 0 where every item was scored, NaN where nothing was scanned to judge it.  None where there are bounds.
+    It is no bound."""
 
 
 @dataclass(slots=True, eq=False)

@@ -25,6 +25,7 @@ __all__ = [
     "exclusions",
     "find_items",
     "find_some",
+    "id_rows",
     "left_out",
     "restrict",
     "restrict_draws",
@@ -230,7 +231,7 @@ def _positions(source: Source, wanted: Any, b: int, name: str, *, ignore: bool) 
     mask = as_mask(wanted)
     if mask is not None:
         return [source.select(row) for row in _masks(mask, b, len(source), name)]
-    rows = _rows(wanted, b, name)
+    rows = id_rows(wanted, b, name)
     filled = [row for row in rows if row is not None]
     if len(rows) == 1:
         return [_known(_find(source.ids, row, name, ignore)) for row in filled] or [None]
@@ -292,7 +293,7 @@ def exclusions(
     name: what the caller calls the ids; unknown: as in `Index.sample`.
     """
     ignore = check_choice(unknown, "unknown", ("error", "ignore")) == "ignore"
-    rows = [() if row is None else row for row in _rows(exclude, b, name)]
+    rows = [() if row is None else row for row in id_rows(exclude, b, name)]
     if len(rows) == 1:
         shared = _known(_find(ids, rows[0], name, ignore))
         return np.array([0, len(shared)]), shared
@@ -344,7 +345,7 @@ def _find(ids: IdMap, wanted: Any, name: str, ignore: bool) -> Integers:
     return positions
 
 
-def _rows(exclude: Any, b: int, name: str) -> list[Any]:
+def id_rows(exclude: Any, b: int, name: str) -> list[Any]:
     """The sequences of ids: one that all queries share, or one for each; None where there is none."""
     if exclude is None:
         return [None]

@@ -388,6 +388,8 @@ class Probing:
         variance = max((relative**2).sum() / (count - 1), noise + misfit.mean())
         uncertainty = MEAN_DEVIATION * np.sqrt(variance / count)
         share = self.tail_share()
+        # Where the tail is everything, an error of rho changes log Z but not the law.
+        self.log_error = float(share * min(uncertainty, 1.0))
         return float(min(share, share * spread / 2 + share * (1 - share) * uncertainty))
 
     def hopeless(self, error: float, budget: int) -> bool:
