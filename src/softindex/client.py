@@ -85,6 +85,8 @@ class Client:
         estimate = None
         if "log_partition" in found:
             parts = {name: found.get(f"log_partition_{name}") for name in ("low", "high", "guarantee")}
+            if "log_partition_error" in found:
+                parts["error"] = found["log_partition_error"]
             estimate = _estimate({"value": found["log_partition"], **parts})
         return Draws(
             ids=_ids(found["ids"]),
@@ -310,4 +312,5 @@ def _estimate(found: Mapping[str, Any]) -> Estimate:
     parts = [found.get(name) for name in ("value", "low", "high")]
     value, low, high = (None if part is None else _numbers(part)[()] for part in parts)
     assert value is not None
-    return Estimate(value, low, high, found.get("guarantee"))
+    error = _numbers(found["error"])[()] if "error" in found else None
+    return Estimate(value, low, high, found.get("guarantee"), error)

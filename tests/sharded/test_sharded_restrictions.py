@@ -205,3 +205,31 @@ def test_bounds_with_a_confidence_hold_together():
     exact = [np.logaddexp.reduce(VECTORS.astype(float) @ query / T) for query in QUERIES]
     assert found.guarantee == "bound"
     assert ((found.low <= exact) & (exact <= found.high)).all()
+
+
+@pytest.mark.parametrize("method", ["exact", "top-k"])
+@pytest.mark.parametrize("count", COUNTS)
+def test_the_log_probability_of_slates_is_that_of_their_steps(count, method):
+    index, one = sharded(count, biased=True), unsharded(biased=True)
+    asked = {"temperature": T, "method": method, "replace": False, "exclude": [1, 2, 3]}
+    draws = index.sample(QUERIES, 12, seed=3, **asked)
+    np.testing.assert_allclose(index.log_prob(QUERIES, draws.ids, **asked), draws.log_prob, atol=1e-5)
+    np.testing.assert_allclose(one.log_prob(QUERIES, draws.ids, **asked), draws.log_prob, atol=5e-5)
+    repeated = index.log_prob(QUERIES[0], draws.ids[0, [0, 0, 1]], **asked)
+    assert np.isneginf(repeated[1])
+    np.testing.assert_allclose(repeated[[0, 2]], draws.log_prob[0, :2], atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"method": "exact"}, {"method": "certified"}, {"top_p": 0.8}, {"k": 20}])
+def test_every_query_may_have_a_temperature_of_its_own(options):
+    index, temperatures = sharded(3), np.array([0.1, 0.3, 0.5, 0.8, 2.0, 5.0])
+    options = {**options, "method": "top-k"} if "k" in options else options
+    for replace in (True, False):
+        asked = {**options, "seed": 1, "replace": replace, "exclude": [[4], [3], [5, 6], [9], [8], [7]]}
+        count = 1 if "top_p" in options and not replace else 8
+        together = index.sample(QUERIES, count, temperature=temperatures, **asked)
+        for row, query in enumerate(QUERIES):
+            own = {**asked, "exclude": asked["exclude"][row]}
+            alone = index.sample(query, count, temperature=float(temperatures[row]), **own)
+            np.testing.assert_array_equal(together.ids[row], alone.ids)
+            np.testing.assert_allclose(together.log_prob[row], alone.log_prob, atol=1e-9)

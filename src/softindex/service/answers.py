@@ -60,6 +60,7 @@ class DrawsAnswer(msgspec.Struct, kw_only=True):
     log_partition_low: PerQuery | UnsetType = UNSET
     log_partition_high: PerQuery | UnsetType = UNSET
     log_partition_guarantee: str | UnsetType = UNSET
+    log_partition_error: PerQuery | UnsetType = UNSET
     low: PerResult | UnsetType = UNSET
     high: PerResult | UnsetType = UNSET
     scores: PerResult | UnsetType = UNSET
@@ -96,6 +97,7 @@ class EstimateAnswer(msgspec.Struct, kw_only=True):
     low: PerQuery | UnsetType = UNSET
     high: PerQuery | UnsetType = UNSET
     guarantee: str | UnsetType = UNSET
+    error: PerQuery | UnsetType = UNSET
     snapshot: Snapshot = UNSET
 
 
@@ -156,6 +158,8 @@ def answer_draws(draws: Draws, snapshot: int | None) -> DrawsAnswer:
             answer.log_partition_low, answer.log_partition_high = plain(estimate.low), plain(estimate.high)
         if estimate.guarantee is not None:
             answer.log_partition_guarantee = estimate.guarantee
+        if estimate.error is not None:
+            answer.log_partition_error = plain(estimate.error)
     if draws.low is not None:
         answer.low, answer.high = plain(draws.low), plain(draws.high)
     if draws.scores is not None:
@@ -192,6 +196,8 @@ def answer_estimate(found: Estimate, snapshot: int | None) -> EstimateAnswer:
         answer.low, answer.high = plain(found.low), plain(found.high)
     if found.guarantee is not None:
         answer.guarantee = found.guarantee
+    if found.error is not None:
+        answer.error = plain(found.error)
     return answer
 
 

@@ -12,7 +12,7 @@ from softindex.laws import CERTIFIED, TOP_K
 from softindex.records import Doubles, Draws, Estimate, Integers
 from softindex.restrictions import restrict
 from softindex.sharded.listing import list_best, list_nucleus
-from softindex.sharded.questions import Answer, Chosen, LogZ, Question
+from softindex.sharded.questions import Answer, Chosen, LogZ, Question, at_rows
 from softindex.sharded.streams import shard_seed
 
 __all__ = ["answer"]
@@ -60,7 +60,7 @@ def _short_slate(index: Index, question: Question, row: int, count: int, options
     query, earlier = question.queries[row], question.queries[:row]
     # Copies of a query in one call draw differently.
     copy = int((earlier == query).all(axis=1).sum())
-    options["seed"] = shard_seed(options["seed"], copy)
+    options |= {"seed": shard_seed(options["seed"], copy), "temperature": at_rows(options["temperature"], row)}
     return index.sample(query, count, **_rows(question.chosen, None, row), **options)
 
 
@@ -70,13 +70,15 @@ def _log_left(index: Index, question: Question, ids: Any, log_prob: Doubles, log
         removed = np.log(-np.expm1(np.minimum(log_prob[:, :-1], -1e-300)))
     result: Doubles = np.cumsum(np.hstack([log_z[:, None], removed]), axis=1)
     for row in np.flatnonzero((log_prob[:, :-1] > NEARLY_ALL).any(axis=1)):
-        logits = _logits(index, question.queries[row], ids[row], question.options["temperature"])
+        own = np.flatnonzero(np.isfinite(log_prob[row]))
+        temperature = at_rows(question.options["temperature"], row)
+        logits = dict(zip(own, _logits(index, question.queries[row], ids[row, own], temperature), strict=True))
         for step in range(log_prob.shape[1] - 1):
-            if log_prob[row, step] > NEARLY_ALL:
+            result[row, step + 1] = result[row, step] + removed[row, step]
+            after = own[own > step]
+            if log_prob[row, step] > NEARLY_ALL and len(after):
                 # The weight of the next item, and its part of what is left, say how much that is.
-                result[row, step + 1] = logits[step + 1] - log_prob[row, step + 1]
-            else:
-                result[row, step + 1] = result[row, step] + removed[row, step]
+                result[row, step + 1] = logits[after[0]] - log_prob[row, after[0]]
     return result
 
 
@@ -95,6 +97,7 @@ def _list(index: Index, question: Question, shard: int, options: dict[str, Any])
     left = _left(index, question.chosen, len(question.queries))
     if not left.any():
         return _nothing(index, question, left)
+    options.pop("replace", None)
     best = options["method"] == TOP_K
     short = left == 0
     rows = _rows(question.chosen, short)
@@ -111,12 +114,15 @@ def _log_prob(index: Index, question: Question, shard: int, options: dict[str, A
         return _nothing(index, question, left)
     rows = _rows(question.chosen, left == 0)
     log_prob = index.log_prob(question.queries, question.ids, missing="-inf", **rows, **options)
+    replace = options.pop("replace")
     if options["method"] == CERTIFIED:
         # Probabilities of certified draws are those of the exact softmax.
         options = {**options, "method": "exact"}
     estimate = index.log_partition(question.queries, **rows, **options)
     log_z = _log_z(estimate, None, left == 0)
-    return Answer(log_z, left, _known(index, question), log_prob=log_prob)
+    log_prob[left == 0] = -np.inf
+    steps = None if replace else _log_left(index, question, question.ids, log_prob, log_z.value)
+    return Answer(log_z, left, _known(index, question), log_prob=log_prob, log_left=steps)
 
 
 def _log_partition(index: Index, question: Question, shard: int, options: dict[str, Any]) -> Answer:
@@ -144,7 +150,9 @@ def _top_k(index: Index, question: Question, shard: int, options: dict[str, Any]
     for row in np.flatnonzero(short):
         scores[row], proven[row], count = -np.inf, True, int(left[row])
         if count:
-            one = index.top_k(question.queries[row], count, **_rows(question.chosen, None, int(row)), **options)
+            asked = {**options, **_rows(question.chosen, None, int(row))}
+            asked["temperature"] = at_rows(options["temperature"], row)
+            one = index.top_k(question.queries[row], count, **asked)
             ids, scores[row, :count], proven[row, :count] = _with_row(ids, row, one.ids), one.scores, one.proven
             recall[row], scored[row] = one.recall, scored[row] + one.items_scored
     # Where all that may be returned is returned, there is no other item.

@@ -13,7 +13,7 @@ from softindex.arguments import check_flag
 from softindex.errors import InputError
 from softindex.laws import CERTIFIED, EXACT, PROVEN_METHODS, TOP_K
 from softindex.records import Doubles, Draws, Estimate, Integers
-from softindex.sharded.listing import cut, draw_listed, nucleus_floor, union
+from softindex.sharded.listing import cut, draw_listed, listed_steps, nucleus_floor, union
 from softindex.sharded.merging import (
     bound_log_prob,
     log_shares,
@@ -25,7 +25,7 @@ from softindex.sharded.merging import (
     sum_log_z,
     take,
 )
-from softindex.sharded.questions import Answer, Listed, LogZ, Question
+from softindex.sharded.questions import Answer, Listed, LogZ, Question, at_rows
 from softindex.sharded.streams import name_queries, pick_key, uniforms
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "draw_slates",
     "draw_with_replacement",
     "log_prob_of_lists",
+    "log_prob_of_shards",
     "without_rows",
 ]
 
@@ -107,7 +108,8 @@ def _pick_with_proof(
     unsure = np.flatnonzero(~certain)
     if not len(unsure):
         return list(parts), picked
-    options = {"temperature": question.options["temperature"], "method": EXACT, "threads": question.options["threads"]}
+    temperature = at_rows(question.options["temperature"], unsure)
+    options = {"temperature": temperature, "method": EXACT, "threads": question.options["threads"]}
     exact = ask(Question("log_partition", question.queries[unsure], options))
     settled = [LogZ(*(getattr(part, name).copy() for name in _FIELDS)) for part in parts]
     for part, one in zip(settled, exact, strict=True):
@@ -156,6 +158,18 @@ def draw_from_lists(ask: Ask, question: Question, answers: Sequence[Answer], n: 
     return result
 
 
+def log_prob_of_shards(answers: Sequence[Answer]) -> Doubles:
+    """(b, m) log-probability of one draw, or of the steps of slates, from that under each shard."""
+    own = np.stack(columns(answers, "log_prob")[0])
+    shares = log_shares(np.stack([part.value for part in columns(answers, "log_z")[0]]))[:, :, None]
+    if answers[0].log_left is not None:
+        # Of slates every step has shares of its own: by the mass that shards have left.
+        shares = log_shares(np.stack(columns(answers, "log_left")[0]))
+    held = np.where(np.isneginf(own), -np.inf, own + np.where(np.isneginf(own), 0.0, shares))
+    result: Doubles = np.minimum(held.max(axis=0), 0.0)
+    return result
+
+
 def log_prob_of_lists(ask: Ask, question: Question, answers: Sequence[Answer]) -> Doubles:
     """(b, m) log-probability of one draw, for the ids of the question; -inf for what the law leaves out."""
     answers, lists = _reach(ask, question, answers)
@@ -164,9 +178,12 @@ def log_prob_of_lists(ask: Ask, question: Question, answers: Sequence[Answer]) -
     for row, wanted in enumerate(question.ids):
         ids, weights, _ = _law(question, lists, row, float(total.value[row]))
         order = np.argsort(ids, kind="stable")
-        place = np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)
-        there = ids[order][place] == wanted
-        result[row, there] = (weights - log_sum(weights))[order][place[there]]
+        place = order[np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)]
+        there = ids[place] == wanted
+        if question.options.get("replace", True):
+            result[row, there] = (weights - log_sum(weights))[place[there]]
+        else:
+            result[row, there] = listed_steps(weights, place[there])
     return result
 
 

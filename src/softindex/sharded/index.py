@@ -13,7 +13,6 @@ from softindex.arguments import (
     check_count,
     check_queries,
     check_seed,
-    check_temperature,
     check_threads,
 )
 from softindex.calls import spread_positions
@@ -24,8 +23,9 @@ from softindex.records import Doubles, Draws, Estimate, Floats, TopK
 from softindex.restrictions import Missing, Unknown
 from softindex.sharded import drawing
 from softindex.sharded.asking import check_drawing, check_found, check_left, choose
-from softindex.sharded.merging import log_shares, merge_best, sum_log_z, take
+from softindex.sharded.merging import merge_best, sum_log_z, take
 from softindex.sharded.questions import Answer, Description, Question
+from softindex.temperatures import Temperature, check_each_temperature
 
 __all__ = ["Ask", "ShardedIndex"]
 
@@ -76,7 +76,7 @@ class ShardedIndex:
         queries: ArrayLike,
         n: int = 1,
         *,
-        temperature: float,
+        temperature: Temperature,
         method: Method = "sd-2ls",
         probes: int | None = None,
         tolerance: float | None = None,
@@ -97,7 +97,7 @@ class ShardedIndex:
         batch, single = check_queries(queries, self.dim)
         count, key = check_count(n, "n"), check_seed(seed)
         share, best = check_drawing(self._description, (len(batch), count), method, probes, tolerance, (top_p, k))
-        options = self._options(temperature, method, probes, tolerance, threads)
+        options = self._options(check_each_temperature(temperature, len(batch)), method, probes, tolerance, threads)
         chosen = choose(len(batch), exclude, allow, unknown)
         listed = best is not None or share < 1
         if not listed:
@@ -121,10 +121,11 @@ class ShardedIndex:
         queries: ArrayLike,
         ids: Any,
         *,
-        temperature: float,
+        temperature: Temperature,
         method: Method = "sd-2ls",
         probes: int | None = None,
         tolerance: float | None = None,
+        replace: bool = True,
         exclude: Any = None,
         allow: Any = None,
         unknown: Unknown | None = None,
@@ -133,13 +134,14 @@ class ShardedIndex:
         missing: Missing = "error",
         threads: int | None = None,
     ) -> Doubles:
-        """Natural log of the probability that one draw of `sample` returns the id, as `Index.log_prob`."""
+        """Natural log of the probability that one draw of `sample` returns the id, or of steps, as `Index.log_prob`."""
         batch, single = check_queries(queries, self.dim)
         share, best = check_drawing(self._description, (len(batch), 1), method, probes, tolerance, (top_p, k))
-        options = self._options(temperature, method, probes, tolerance, threads)
+        options = self._options(check_each_temperature(temperature, len(batch)), method, probes, tolerance, threads)
         chosen, given = choose(len(batch), exclude, allow, unknown), as_ids(ids)
         wanted = spread_positions(given, len(batch), single)
         listed = best is not None or share < 1
+        options["replace"] = drawing.check_replace(replace)
         name, size = ("listed", 1 if best is None else best) if listed else ("log_prob", 1)
         question = Question(name, batch, options, chosen, n=size, ids=wanted, top_p=share)
         answers = self._ask(question)
@@ -148,16 +150,14 @@ class ShardedIndex:
         if listed:
             result = drawing.log_prob_of_lists(self._ask, question, answers)
         else:
-            shares = log_shares(np.stack([one.log_z.value for one in answers if one.log_z is not None]))
-            own = np.stack([one.log_prob for one in answers if one.log_prob is not None])
-            result = np.minimum((own + np.where(np.isneginf(own), 0.0, shares[:, :, None])).max(axis=0), 0.0)
+            result = drawing.log_prob_of_shards(answers)
         return result.reshape(given.shape) if single else result
 
     def log_partition(
         self,
         queries: ArrayLike,
         *,
-        temperature: float,
+        temperature: Temperature,
         method: Method = "sd-2ls",
         probes: int | None = None,
         tolerance: float | None = None,
@@ -179,7 +179,7 @@ class ShardedIndex:
         if method == TOP_K:
             raise MethodError(f"{TOP_K} leaves items out, and so has no log Z of all items; use another method.")
         find_bounds(method, probes=probes, tolerance=tolerance, width=width, confidence=confidence)
-        options = self._options(temperature, method, probes, tolerance, threads)
+        options = self._options(check_each_temperature(temperature, len(batch)), method, probes, tolerance, threads)
         options["width"] = width
         each = None if confidence is None else 1 - (1 - check_confidence(confidence)) / self.shards
         options["confidence"] = each
@@ -202,7 +202,7 @@ class ShardedIndex:
         queries: ArrayLike,
         k: int,
         *,
-        temperature: float = 1.0,
+        temperature: Temperature = 1.0,
         probes: int | None = None,
         recall: float | None = None,
         exclude: Any = None,
@@ -218,7 +218,7 @@ class ShardedIndex:
         count = check_count(k, "k")
         if count > len(self):
             raise InputError(f"k is {count} but the index holds {len(self)} items; ask for at most that many.")
-        options = {"temperature": check_temperature(temperature), "probes": probes, "recall": recall}
+        options = {"temperature": check_each_temperature(temperature, len(batch)), "probes": probes, "recall": recall}
         options["threads"] = None if threads is None else check_threads(threads)
         chosen = choose(len(batch), exclude, allow, unknown)
         answers = self._ask(Question("top_k", batch, options, chosen, n=count))
@@ -244,7 +244,7 @@ class ShardedIndex:
 
     def _options(self, temperature: Any, method: str, probes: Any, tolerance: Any, threads: Any) -> dict[str, Any]:
         return {
-            "temperature": check_temperature(temperature),
+            "temperature": temperature,
             "method": method,
             "probes": probes,
             "tolerance": tolerance,

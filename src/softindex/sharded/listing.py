@@ -10,9 +10,9 @@ from softindex.index import Index
 from softindex.laws import Method
 from softindex.records import Doubles, Ids, Integers
 from softindex.sharded.merging import log_sum
-from softindex.sharded.questions import Listed, LogZ, Question
+from softindex.sharded.questions import Listed, LogZ, Question, at_rows
 
-__all__ = ["cut", "draw_listed", "list_best", "list_nucleus", "nucleus_floor", "union"]
+__all__ = ["cut", "draw_listed", "list_best", "list_nucleus", "listed_steps", "nucleus_floor", "union"]
 
 SPARE = 0.5
 """A shard lists its nucleus, and this part of what is left: the nucleus of all shards rarely reaches further down."""
@@ -36,14 +36,15 @@ def list_best(
     scored = np.zeros(b, np.int64)
     if (counts[counts > 0] == most).all():
         best = index.top_k(question.queries, most, **rows, **asked)
-        ids, weights = list(best.ids), list(best.scores.astype(np.float64) / temperature)
+        ids, weights = list(best.ids), list(best.scores.astype(np.float64) / _column(temperature))
         scored += best.items_scored
     else:
         for row in range(b):
             own = {name: _row(value, row) if name != "unknown" else value for name, value in rows.items()}
+            asked["temperature"] = at_rows(temperature, row)
             best = index.top_k(question.queries[row], max(int(counts[row]), 1), **own, **asked)
             ids.append(best.ids)
-            weights.append(best.scores.astype(np.float64) / temperature)
+            weights.append(best.scores.astype(np.float64) / asked["temperature"])
             scored[row] = best.items_scored
     ids = [one[:count] for one, count in zip(ids, counts, strict=True)]
     weights = [one[:count] for one, count in zip(weights, counts, strict=True)]
@@ -73,7 +74,8 @@ def list_nucleus(
     for first in range(0, b, size):
         block = slice(first, min(first + size, b))
         own = {name: _row(given, block) if name != "unknown" else given for name, given in rows.items()}
-        found = index.log_prob(question.queries[block], names, **own, **options)
+        own["temperature"] = at_rows(options["temperature"], block)
+        found = index.log_prob(question.queries[block], names, **{**options, **own})
         for row in range(*block.indices(b)):
             log_weight = found[row - first] + value[row]
             floor = None if question.floor is None else float(question.floor[row])
@@ -101,6 +103,10 @@ def _nucleus(log_weight: Doubles, log_z: float, top_p: float, floor: float | Non
 def _listed(ids: list[Any], weights: list[Doubles], complete: Any) -> Listed:
     offsets = np.concatenate([[0], np.cumsum([len(one) for one in ids])]).astype(np.int64)
     return Listed(offsets, np.concatenate(ids), np.concatenate(weights), np.asarray(complete))
+
+
+def _column(temperature: Any) -> Any:
+    return temperature if np.ndim(temperature) == 0 else np.asarray(temperature)[:, None]
 
 
 def _row(value: Any, rows: int | slice) -> Any:
@@ -146,6 +152,15 @@ def draw_listed(weights: Doubles, uniform: Doubles, *, replace: bool) -> tuple[I
         rows[step], log_prob[step] = row, min(now[row], 0.0)
         left[row] = -np.inf
     return rows, log_prob
+
+
+def listed_steps(weights: Doubles, rows: Integers) -> Doubles:
+    """(m,) log_prob of the steps of a slate, for rows of the list; -inf for a row that was drawn before."""
+    left, result = weights.copy(), np.empty(len(rows))
+    for step, row in enumerate(rows):
+        result[step] = min(left[row] - log_sum(left), 0.0) if np.isfinite(left[row]) else -np.inf
+        left[row] = -np.inf
+    return result
 
 
 def _pick(law: Doubles, uniform: Any) -> Any:

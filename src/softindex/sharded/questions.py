@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from softindex.records import Doubles, Floats, Ids, Integers
 
-__all__ = ["Answer", "Chosen", "Description", "Listed", "LogZ", "Question", "Rows"]
+__all__ = ["Answer", "Chosen", "Description", "Listed", "LogZ", "Question", "Rows", "at_rows"]
 
 Rows = list[Any] | None
 """Ids for all queries (one entry) or for each of them; None where nothing is said."""
@@ -45,6 +45,11 @@ class Question:
     top_p: float | None = None
     floor: Doubles | None = None
     """(b,) of a nucleus: the smallest log weight that it may reach down to; None if that is not known yet."""
+
+
+def at_rows(temperature: Any, rows: Any) -> Any:
+    """The temperature of some queries: one number is that of all of them."""
+    return temperature if np.ndim(temperature) == 0 else temperature[rows]
 
 
 @dataclass(frozen=True, slots=True)
