@@ -10,7 +10,6 @@
 namespace softindex {
 namespace {
 
-constexpr int64_t first_columns = 48;
 // Each look has at least and at most this many times the columns of the one before.
 constexpr double growth = 1.5, largest_step = 6.0;
 // Standard deviations by which a gap may be larger than it looks.

@@ -224,6 +224,14 @@ Pulls Coordinates::pulls(int64_t begin, int64_t end) const {
           weights_.data() + begin, end - begin};
 }
 
+double Coordinates::heavy_product(int64_t row) const {
+  const int64_t* const columns = layer_.heavy_columns + row * layer_.kept;
+  const float* const heavy = layer_.heavy + row * layer_.kept;
+  double sum = 0;
+  for (int64_t h = 0; h < layer_.kept; ++h) sum += (double)query_[columns[h]] * (double)heavy[h];
+  return sum;
+}
+
 void Coordinates::list_used(std::vector<int64_t>& which, std::vector<double>& values) const {
   which.clear();
   values.clear();

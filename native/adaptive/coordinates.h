@@ -39,7 +39,8 @@ class Coordinates {
   double norm() const { return norm_; }
   double total() const { return total_; }  // of all weights
   double squared_weights() const { return squared_weights_; }
-  int64_t used() const { return used_; }  // columns with any weight
+  int64_t used() const { return used_; }    // columns with any weight
+  double heavy_product(int64_t row) const;  // of the heavy numbers of a row with the query
   int64_t drawn() const { return (int64_t)which_.size(); }
   Pulls pulls(int64_t begin, int64_t end) const;  // the columns drawn at these places, for the kernels
   // Sums of the weights (1 - P_r)^-2 of the first `count` terms, and of their squares; and the last weight.

@@ -7,12 +7,6 @@
 #include "base/interrupt.h"
 
 namespace softindex {
-namespace {
-
-// Weights of this size stay in a cache from query to query.
-constexpr double cached_bytes = 16 << 20;
-
-}  // namespace
 
 double student(double z, int64_t terms) {
   // The first terms of its expansion about the normal quantile.
@@ -22,9 +16,10 @@ double student(double z, int64_t terms) {
 }
 
 Prices::Prices(const PacLayer& layer) {
-  const bool cached = (double)layer.n * (double)layer.d * sizeof(float) <= cached_bytes;
+  const bool cached = layer.is_cached();
   scan = cached ? 0.06 : 0.17;
   column = cached ? 80 : 200;
+  visit = cached ? 10 : 30;
 }
 
 Estimates::Estimates(const PacLayer& layer, Coordinates& coordinates)
@@ -40,27 +35,25 @@ Estimates::Estimates(const PacLayer& layer, Coordinates& coordinates)
   exact_.resize(layer.n);
 }
 
-void Estimates::start(const Kernels& kernels, Temperature temperature, double share) {
+double Estimates::price_by_columns() const {
+  return (double)coordinates_.used() * (prices_.visit + Prices::add * (double)layer_.stride);
+}
+
+bool Estimates::start(const Kernels& kernels, Temperature temperature, double share) {
   kernels_ = &kernels;
   temperature_ = temperature;
+  budget_ = share * std::min(price_by_rows(), price_by_columns());
+  pulled_ = scored_ = 0;
+  spent_ = Prices::row * (double)layer_.n;
+  if (price_of_columns(first_columns, layer_.groups(), std::min(first_columns, columns())) > room()) return false;
   std::fill(state_.begin(), state_.end(), 0.0);
   std::fill(counts_.begin(), counts_.end(), 0);
   std::fill(exact_.begin(), exact_.end(), 0);
   std::fill(variances_.begin(), variances_.end(), HUGE_VAL);
-  const double n = (double)layer_.n, by_rows = prices_.scan * n * (double)layer_.d;
-  budget_ = share * std::min(by_rows, prices_.add * n * (double)coordinates_.used());
-  spent_ = 0;
   pulled_ = layer_.n * layer_.kept;
-  scored_ = 0;
-  const float* const query = coordinates_.query();
-  for (int64_t row = 0; row < layer_.n; ++row) {
-    const int64_t* const columns = layer_.heavy_columns + row * layer_.kept;
-    const float* const heavy = layer_.heavy + row * layer_.kept;
-    double sum = 0;
-    for (int64_t h = 0; h < layer_.kept; ++h) sum += (double)query[columns[h]] * (double)heavy[h];
-    known_[row] = sum;
-  }
+  for (int64_t row = 0; row < layer_.n; ++row) known_[row] = coordinates_.heavy_product(row);
   predict();
+  return true;
 }
 
 // The variance of the first term is W^2 times the mean, by weight, of e_c = a_c^2 / (mean square of column c), which is

@@ -11,12 +11,17 @@
 
 namespace softindex {
 
+// Columns that every row has in the first look.
+constexpr int64_t first_columns = 48;
+
 // What things take, in nanoseconds of one core. Only the ratios matter, and only to the choice of what to do next.
 struct Prices {
   double scan;                         // a number, when all rows are scored
   double column;                       // drawing one, and reaching its numbers
+  double visit;                        // reaching the numbers of one, when all columns of a query are added up
   static constexpr double pull = 0.3;  // a number
   static constexpr double add = 0.2;   // a number, when all columns of a query are added up
+  static constexpr double row = 25.0;  // preparing one, and comparing it after the first look
 
   explicit Prices(const PacLayer& layer);
 };
@@ -30,8 +35,11 @@ class Estimates {
   Estimates(const PacLayer& layer, Coordinates& coordinates);
 
   // Starts with the query of the coordinates. share: of the time of a full scan that estimates may take; after that all
-  // rows are scored instead.
-  void start(const Kernels& kernels, Temperature temperature, double share);
+  // rows are scored instead. False where the first look at all rows would take longer than that.
+  bool start(const Kernels& kernels, Temperature temperature, double share);
+
+  // Whether adding up the columns that the query uses is cheaper than reading all rows.
+  bool scans_columns() const { return price_by_columns() < price_by_rows(); }
 
   bool pull(const std::vector<int64_t>& groups, int64_t upto);
   bool score(const int64_t* rows, int64_t count);
@@ -45,7 +53,6 @@ class Estimates {
   // as if variances were known; by Student's t, as they are estimates.
   double width(int64_t row, double z) const;
 
-  double known(int64_t row) const { return known_[row]; }  // product of its heavy numbers
   int64_t columns() const { return coordinates_.used(); }
   double spent() const { return spent_; }
   double room() const { return budget_ - spent_; }
@@ -56,6 +63,8 @@ class Estimates {
   int64_t scored() const { return scored_; }  // rows
 
  private:
+  double price_by_rows() const { return prices_.scan * (double)layer_.n * (double)layer_.d; }
+  double price_by_columns() const;
   void predict();
   void pull_same(const int64_t* groups, int64_t count, int64_t upto);
   void estimate(int64_t group);

@@ -9,7 +9,8 @@
 namespace softindex {
 namespace {
 
-constexpr int64_t rows_at_once = 4;  // as in scan_double.cpp
+constexpr int64_t rows_at_once = 4;   // as in scan_double.cpp
+constexpr int64_t rows_together = 8;  // as in scan_all_double.cpp
 // Numbers of a row at a time: those that are converted stay in the first cache.
 constexpr int64_t plain_stretch = 1 << 20, converted_stretch = 1 << 10;
 
@@ -36,19 +37,30 @@ const float* RowReader::converted(int64_t row, int64_t count, int64_t begin, int
 
 double RowReader::dot(const Kernels& kernels, int64_t row, const float* query) {
   double result;
-  add_up(kernels.scan_double, row, 1, query, &result);
+  add_up(kernels, row, 1, query, &result);
   return result;
 }
 
 void RowReader::scan(const Kernels& kernels, int64_t begin, int64_t end, const float* query, double* dots) {
+  const int64_t d = layer_.d;
+  if (layer_.rows.number == Number::float32) {
+    const float* const first = (const float*)layer_.rows.first;
+    const int64_t step = std::max(rows_together, plain_stretch / d / rows_together * rows_together);
+    for (int64_t row = begin; row < end; row += step) {
+      check_interrupt();
+      const int64_t count = std::min(step, end - row);
+      kernels.scan_all_double({first + row * d, count, d, first + layer_.n * d}, query, dots + (row - begin));
+    }
+    return;
+  }
   for (int64_t row = begin; row < end; row += rows_at_once) {
     check_interrupt_every(1 << 4, (row - begin) / rows_at_once);
-    add_up(kernels.scan_stretches, row, std::min(rows_at_once, end - row), query, dots + (row - begin));
+    add_up(kernels, row, std::min(rows_at_once, end - row), query, dots + (row - begin));
   }
 }
 
 // Up to four rows.
-void RowReader::add_up(Scan add, int64_t row, int64_t count, const float* query, double* dots) {
+void RowReader::add_up(const Kernels& kernels, int64_t row, int64_t count, const float* query, double* dots) {
   const bool plain = layer_.rows.number == Number::float32;
   const int64_t d = layer_.d, stretch = plain ? plain_stretch : converted_stretch;
   double sums[rows_at_once * lanes] = {};
@@ -58,7 +70,7 @@ void RowReader::add_up(Scan add, int64_t row, int64_t count, const float* query,
     const int64_t length = std::min(stretch, d - j), whole = length / lanes * lanes;
     const float* const first =
         plain ? (const float*)layer_.rows.first + row * d + j : converted(row, count, j, j + length, stride);
-    add({first, count, whole, nullptr}, stride, query + j, sums);
+    kernels.scan_double({first, count, whole, nullptr}, stride, query + j, sums);
     for (int64_t r = 0; r < count; ++r)
       for (int64_t l = 0; whole + l < length; ++l)
         sums[r * lanes + l] += (double)first[r * stride + whole + l] * (double)query[j + whole + l];

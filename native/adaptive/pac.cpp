@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "base/interrupt.h"
 #include "base/parallel.h"
@@ -12,15 +11,35 @@ namespace softindex {
 namespace {
 
 // Share of the time of a full scan that estimates may take.
-constexpr double largest_share = 0.2;
-// A scan of fewer numbers takes less time than starting threads for it.
-constexpr double numbers_for_threads = 1 << 23;
-// Of the columns of a layer: if a query has fewer, adding them up is cheaper than reading all rows.
-constexpr int64_t sparse_share = 4;
+constexpr double largest_share = 0.25;
 // What the rounding of sums and logarithms may add to the bounds of log Z.
 constexpr double rounding_of_sums = 1e-9;
 
+// Writes the answer to query q. logits: those of a row; around: what rounding adds to the bounds of log Z.
+template <class Logits>
+void write(const PacRequest& request, int64_t q, const std::vector<int64_t>& best, const Logits& logits, LogZ log_z,
+           double around, const PacAnswers& answers) {
+  const int64_t k = request.goal.k;
+  for (int64_t i = 0; i < k; ++i) {
+    const double logit = logits(best[i]);
+    answers.rows[q * k + i] = best[i];
+    answers.scores[q * k + i] = logit / request.temperature.inverse;
+    // log Z may be a little too small, and a probability is never above one.
+    answers.log_prob[q * k + i] = std::min(logit - log_z.value, 0.0);
+  }
+  const double bounds[3] = {log_z.value, log_z.low - around, log_z.high + around};
+  std::copy(bounds, bounds + 3, answers.log_z + 3 * q);
+}
+
 }  // namespace
+
+Pac::Pac(const PacLayer& layer) : layer_(layer) {
+  for (int64_t row = 0; row < layer.n; ++row) {
+    if (layer.bias != nullptr) largest_bias_ = std::max(largest_bias_, (double)std::fabs(layer.bias[row]));
+    if (layer.log_bias != nullptr)
+      largest_log_bias_ = std::max(largest_log_bias_, (double)std::fabs(layer.log_bias[row]));
+  }
+}
 
 void Pac::answer(const Kernels& kernels, const PacRequest& request, const PacAnswers& answers) {
   parallel(request.queries.b, request.threads, [&](const auto& next) {
@@ -59,179 +78,79 @@ bool Pac::start(const Kernels& kernels, const PacRequest& request, int64_t q, Wo
 
 void Pac::answer_one(const Kernels& kernels, const PacRequest& request, int64_t q, Workspace& work,
                      const PacAnswers& answers) const {
-  const Goal& goal = request.goal;
   int64_t* const cost = answers.costs + 4 * q;
   std::fill_n(cost, 4, 0);
-  work.by_columns = false;
   if (!start(kernels, request, q, work)) return;
-  list_candidates(request, q, work);
-  work.estimates.start(kernels, request.temperature, largest_share);
-  const bool won = request.estimates && work.bandit.find(work.estimates, goal, work.candidates);
-  const int64_t width = layer_.rows.number == Number::float32 ? 4 : 2, scored = work.estimates.scored();
-  PacCost total = {scored, work.estimates.pulled() + scored * layer_.d,
-                   4 * work.estimates.pulled() + scored * layer_.d * width};
-  Outcome outcome = Outcome::estimated;
-  if (won) {
-    double slack = rounding_of_sums;
-    for (const int64_t row : work.bandit.best()) {
-      work.dots[row] = work.estimates.value(row);
-      slack = std::max(slack, rounding(request, work, row));
-    }
-    write(request, q, work.bandit.best(), work, work.bandit.log_z(), slack, answers);
+  if (estimate(kernels, request, q, work, answers)) {
+    cost[0] = (int64_t)Outcome::estimated;
   } else {
-    const PacCost more = scan(kernels, request.queries.b == 1 ? request.threads : 1, work);
-    outcome = settle(kernels, request, q, work, answers);
-    total = {total.rows + more.rows + work.scored,
-             total.multiplications + more.multiplications + work.scored * layer_.d,
-             total.bytes + more.bytes + work.scored * layer_.d * width};
+    const PacCost scanned = scan(kernels, request, q, work, answers);
+    const int64_t costs[4] = {(int64_t)scanned.outcome, scanned.rows, scanned.multiplications, scanned.bytes};
+    std::copy(costs, costs + 4, cost);
   }
-  const int64_t costs[4] = {(int64_t)outcome, total.rows, total.multiplications, total.bytes};
-  std::copy(costs, costs + 4, cost);
+  const int64_t width = layer_.rows.number == Number::float32 ? 4 : 2;
+  const int64_t scored = work.estimates.scored(), pulled = work.estimates.pulled();
+  cost[1] += scored;
+  cost[2] += pulled + scored * layer_.d;
+  cost[3] += 4 * pulled + scored * layer_.d * width;
 }
 
-void Pac::list_candidates(const PacRequest& request, int64_t q, Workspace& work) const {
-  work.candidates.resize(layer_.n);
-  for (int64_t row = 0; row < layer_.n; ++row) work.candidates[row] = row;
+Excluded Pac::excluded(const PacRequest& request, int64_t q) {
   const PacExclusions& exclusions = request.exclusions;
-  if (exclusions.offsets == nullptr) return;
+  if (exclusions.offsets == nullptr) return {nullptr, nullptr};
   const int64_t* const place = exclusions.offsets + (exclusions.shared ? 0 : q);
-  const int64_t *out = exclusions.rows + place[0], *const end = exclusions.rows + place[1];
-  size_t kept = 0;
+  return {exclusions.rows + place[0], exclusions.rows + place[1]};
+}
+
+// The answer from a few columns of the rows. False where scoring every row is about as cheap.
+bool Pac::estimate(const Kernels& kernels, const PacRequest& request, int64_t q, Workspace& work,
+                   const PacAnswers& answers) const {
+  if (!work.estimates.start(kernels, request.temperature, largest_share)) return false;
+  Excluded out = excluded(request, q);
+  work.candidates.clear();
   for (int64_t row = 0; row < layer_.n; ++row) {
-    if (out < end && *out == row)
-      ++out;
+    if (out.begin < out.end && *out.begin == row)
+      ++out.begin;
     else
-      work.candidates[kept++] = row;
+      work.candidates.push_back(row);
   }
-  work.candidates.resize(kept);
-}
-
-// Dot products of all rows: row by row, or in double by the columns that the query uses where they are few.
-PacCost Pac::scan(const Kernels& kernels, int64_t threads, Workspace& work) const {
-  const int64_t n = layer_.n, d = layer_.d, used = work.coordinates.used();
-  work.by_columns = used <= d / sparse_share;
-  if (work.by_columns) {
-    work.coordinates.list_used(work.which, work.values);
-    std::fill(work.dots.begin(), work.dots.end(), 0.0);
-    constexpr int64_t columns_at_once = 256;
-    for (int64_t r = 0; r < used; r += columns_at_once) {
-      check_interrupt();
-      const int64_t count = std::min(columns_at_once, used - r);
-      kernels.add_columns(
-          {layer_.columns, layer_.stride, work.which.data() + r, work.values.data() + r, nullptr, nullptr, count},
-          layer_.groups(), work.dots.data());
-    }
-    for (int64_t row = 0; row < n; ++row) work.dots[row] += work.estimates.known(row);
-    return {n, n * used, 4 * n * used};
-  }
-  const float* const query = work.coordinates.query();
-  const bool many = (double)n * (double)d >= numbers_for_threads;
-  constexpr int64_t rows_at_once = 16;
-  if (threads > 1 && many) {
-    parallel((n + rows_at_once - 1) / rows_at_once, threads, [&](const auto& next) {
-      RowReader reader(layer_);
-      for (int64_t task = next(); task >= 0; task = next()) {
-        const int64_t begin = task * rows_at_once;
-        reader.scan(kernels, begin, std::min(n, begin + rows_at_once), query, work.dots.data() + begin);
-      }
-    });
-  } else {
-    work.reader.scan(kernels, 0, n, query, work.dots.data());
-  }
-  return {n, n * d, n * d * (layer_.rows.number == Number::float32 ? 4 : 2)};
-}
-
-// Logits from the dot products, and how far float32 may have moved them. False where one is no number.
-bool Pac::bound(const PacRequest& request, Workspace& work) const {
-  const double error = RowReader::scan_error * work.coordinates.norm(), inverse = request.temperature.inverse;
-  for (const int64_t row : work.candidates) {
-    work.dots[row] = request.temperature.logit(layer_, row, work.dots[row]);
-    if (!std::isfinite(work.dots[row])) return false;
-    work.radii[row] = inverse * (error * layer_.norms[row] + RowReader::tiny) + rounding(request, work, row);
-    if (work.by_columns) work.radii[row] = 0;
-  }
+  if (!work.bandit.find(work.estimates, request.goal, work.candidates)) return false;
+  // Sixteen running sums over all columns.
+  const double around = std::max(rounding_of_sums, rounding(request, work, (double)layer_.d / lanes));
+  write(
+      request, q, work.bandit.best(), [&](int64_t row) { return work.estimates.value(row); }, work.bandit.log_z(),
+      around, answers);
   return true;
 }
 
-void Pac::score(const Kernels& kernels, const PacRequest& request, int64_t row, Workspace& work) const {
-  if (work.radii[row] == 0) return;
-  check_interrupt_every(1 << 4, work.scored);
-  const double dot = work.reader.dot(kernels, row, work.coordinates.query());
-  work.dots[row] = request.temperature.logit(layer_, row, dot);
-  work.radii[row] = 0;
-  ++work.scored;
-}
-
-// log Z, scoring the rows whose rounding would move it by too much.
-LogZ Pac::sum_up(const Kernels& kernels, const PacRequest& request, Workspace& work) const {
-  const double target = std::log1p(request.goal.epsilon) * (1 - 1e-6);
-  double allowed = target / (double)work.candidates.size();
-  for (;; allowed = 0) {
-    double peak = -HUGE_VAL, low = 0, high = 0;
-    for (const int64_t row : work.candidates) peak = std::max(peak, work.dots[row] + work.radii[row]);
-    for (const int64_t row : work.candidates) {
-      const double weight = std::exp(work.dots[row] + work.radii[row] - peak);
-      high += weight;
-      low += work.radii[row] == 0 ? weight : std::exp(work.dots[row] - work.radii[row] - peak);
-    }
-    const double lower = std::log(low), upper = std::log(high);
-    if (upper - lower <= 2 * target) return {peak + (lower + upper) / 2, peak + lower, peak + upper};
-    for (const int64_t row : work.candidates) {
-      const double share = std::exp(work.dots[row] + work.radii[row] - peak - upper);
-      if (-share * std::expm1(-2 * work.radii[row]) > allowed) score(kernels, request, row, work);
-    }
-  }
-}
-
-// The k best and log Z from the dot products of all rows. Rows that may be among the best are scored in double.
-Outcome Pac::settle(const Kernels& kernels, const PacRequest& request, int64_t q, Workspace& work,
-                    const PacAnswers& answers) const {
-  const int64_t k = request.goal.k;
-  work.scored = 0;
-  if (!bound(request, work)) return Outcome::damaged;
-  work.scratch.clear();
-  for (const int64_t row : work.candidates) work.scratch.push_back(work.dots[row] - work.radii[row]);
-  std::nth_element(work.scratch.begin(), work.scratch.begin() + (k - 1), work.scratch.end(), std::greater<double>());
-  const double least = work.scratch[k - 1];
-  double slack = 0;
-  for (const int64_t row : work.candidates) {
-    if (work.dots[row] + work.radii[row] >= least) score(kernels, request, row, work);
-    slack = std::max(slack, rounding(request, work, row));
-  }
-  const LogZ log_z = sum_up(kernels, request, work);
-  const double around = slack + 1e-12 + 0x1p-50 * std::fabs(log_z.value);
-  std::vector<int64_t>& rows = work.candidates;
-  std::partial_sort(rows.begin(), rows.begin() + k, rows.end(), [&](int64_t a, int64_t b) {
-    return work.dots[a] != work.dots[b] ? work.dots[a] > work.dots[b] : a < b;
-  });
-  write(request, q, rows, work, log_z, around, answers);
-  return Outcome::scanned;
-}
-
-// The answer from the logits of the first k of these rows. around: what rounding adds to the bounds of log Z.
-void Pac::write(const PacRequest& request, int64_t q, const std::vector<int64_t>& rows, const Workspace& work,
-                LogZ log_z, double around, const PacAnswers& answers) const {
-  const int64_t k = request.goal.k;
-  for (int64_t i = 0; i < k; ++i) {
-    const double logit = work.dots[rows[i]];
-    answers.rows[q * k + i] = rows[i];
-    answers.scores[q * k + i] = logit / request.temperature.inverse;
-    // log Z may be a little too small, and a probability is never above one.
-    answers.log_prob[q * k + i] = std::min(logit - log_z.value, 0.0);
-  }
-  const double bounds[3] = {log_z.value, log_z.low - around, log_z.high + around};
-  std::copy(bounds, bounds + 3, answers.log_z + 3 * q);
-}
-
-// How far a logit in double may be off: by a product of d terms, both biases and the temperature.
-double Pac::rounding(const PacRequest& request, const Workspace& work, int64_t row) const {
+// The answer from all rows.
+PacCost Pac::scan(const Kernels& kernels, const PacRequest& request, int64_t q, Workspace& work,
+                  const PacAnswers& answers) const {
+  const int64_t n = layer_.n, width = layer_.rows.number == Number::float32 ? 4 : 2;
+  const bool by_columns = work.estimates.scans_columns();
+  const int64_t numbers = by_columns ? work.coordinates.used() : layer_.d;
+  const ScanRequest wanted = {work.coordinates,
+                              request.temperature,
+                              request.goal.k,
+                              excluded(request, q),
+                              std::log1p(request.goal.epsilon) / 4,
+                              request.queries.b == 1 ? request.threads : 1};
+  FullScan& scan = work.scan;
+  if (!(by_columns ? scan.by_columns(kernels, wanted) : scan.by_rows(kernels, wanted)))
+    return {Outcome::damaged, 0, 0, 0};
   // Sixteen running sums over all columns, or one over those that a query uses.
-  const double additions = work.by_columns ? (double)work.coordinates.used() : (double)(layer_.d / lanes);
+  const double additions = by_columns ? (double)numbers : (double)numbers / lanes, log_z = scan.log_z();
+  const double around = scan.error() + rounding(request, work, additions) + 1e-12 + 0x1p-50 * std::fabs(log_z);
+  write(request, q, scan.best(), [&](int64_t row) { return scan.logit(row); }, {log_z, log_z, log_z}, around, answers);
+  const int64_t rows = n + scan.again();
+  return {Outcome::scanned, rows, rows * numbers, rows * numbers * (by_columns ? 4 : width)};
+}
+
+// How far any logit in double may be off: by a product with so many additions, both biases and the temperature.
+double Pac::rounding(const PacRequest& request, const Workspace& work, double additions) const {
   const double inverse = request.temperature.inverse;
-  double error = (additions + 32) * 0x1p-52 * inverse * layer_.norms[row] * work.coordinates.norm();
-  if (layer_.bias != nullptr) error += inverse * 0x1p-50 * std::fabs((double)layer_.bias[row]);
-  if (layer_.log_bias != nullptr) error += 0x1p-50 * std::fabs((double)layer_.log_bias[row]);
-  return error;
+  return (additions + 32) * 0x1p-52 * inverse * layer_.longest * work.coordinates.norm() +
+         inverse * 0x1p-50 * largest_bias_ + 0x1p-50 * largest_log_bias_;
 }
 
 }  // namespace softindex

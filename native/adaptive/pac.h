@@ -8,7 +8,7 @@
 #include "adaptive/bandit.h"
 #include "adaptive/coordinates.h"
 #include "adaptive/estimates.h"
-#include "adaptive/given_rows.h"
+#include "adaptive/full_scan.h"
 #include "adaptive/pac_layer.h"
 #include "base/pool.h"
 
@@ -35,14 +35,14 @@ struct PacRequest {
   Temperature temperature;
   uint64_t seed;
   int64_t threads;
-  bool estimates;  // whether to try them before a scan
   PacExclusions exclusions;
 };
 
 enum class Outcome : int64_t { refused, damaged, scanned, estimated };
 
-// What one answer took.
+// What one scan took.
 struct PacCost {
+  Outcome outcome;
   int64_t rows, multiplications, bytes;
 };
 
@@ -63,7 +63,7 @@ struct PacLook {
 
 class Pac {
  public:
-  explicit Pac(const PacLayer& layer) : layer_(layer) {}
+  explicit Pac(const PacLayer& layer);
 
   void answer(const Kernels& kernels, const PacRequest& request, const PacAnswers& answers);
   // Draws `count` columns, and returns how many there were; -1 for numbers that are none.
@@ -74,35 +74,25 @@ class Pac {
     Coordinates coordinates;
     Estimates estimates;
     Bandit bandit;
-    RowReader reader;
+    FullScan scan;
     std::vector<int64_t> candidates, which;
-    std::vector<double> values;
-    AlignedVector<double> dots;  // (stride), then logits
-    std::vector<double> radii;   // (n) how far these may be off; 0 for rows that were scored in double
-    std::vector<double> scratch;
-    int64_t scored = 0;       // such rows
-    bool by_columns = false;  // whether these were added up by columns
 
     explicit Workspace(const PacLayer& layer)
-        : coordinates(layer), estimates(layer, coordinates), bandit(layer), reader(layer), dots(layer.stride),
-          radii(layer.n) {}
+        : coordinates(layer), estimates(layer, coordinates), bandit(layer), scan(layer) {}
   };
 
   bool start(const Kernels& kernels, const PacRequest& request, int64_t q, Workspace& work) const;
+  bool estimate(const Kernels& kernels, const PacRequest& request, int64_t q, Workspace& work,
+                const PacAnswers& answers) const;
   void answer_one(const Kernels& kernels, const PacRequest& request, int64_t q, Workspace& work,
                   const PacAnswers& answers) const;
-  void list_candidates(const PacRequest& request, int64_t q, Workspace& work) const;
-  PacCost scan(const Kernels& kernels, int64_t threads, Workspace& work) const;
-  void write(const PacRequest& request, int64_t q, const std::vector<int64_t>& rows, const Workspace& work, LogZ log_z,
-             double around, const PacAnswers& answers) const;
-  bool bound(const PacRequest& request, Workspace& work) const;
-  void score(const Kernels& kernels, const PacRequest& request, int64_t row, Workspace& work) const;
-  LogZ sum_up(const Kernels& kernels, const PacRequest& request, Workspace& work) const;
-  Outcome settle(const Kernels& kernels, const PacRequest& request, int64_t q, Workspace& work,
-                 const PacAnswers& answers) const;
-  double rounding(const PacRequest& request, const Workspace& work, int64_t row) const;
+  PacCost scan(const Kernels& kernels, const PacRequest& request, int64_t q, Workspace& work,
+               const PacAnswers& answers) const;
+  static Excluded excluded(const PacRequest& request, int64_t q);
+  double rounding(const PacRequest& request, const Workspace& work, double additions) const;
 
   const PacLayer layer_;
+  double largest_bias_ = 0, largest_log_bias_ = 0;
   Pool<Workspace> pool_;
 };
 

@@ -26,11 +26,14 @@ struct PacLayer {
   const double* energies;        // (n) mean over columns of the row's square over the column's mean square
   const double* excesses;        // (n) how far the variance of those ratios exceeds that of normal numbers
   const double* norms;           // (n) upper bounds on the lengths of the rows
+  double longest;                // the largest of them
   const float *bias, *log_bias;  // (n), or nullptr where all are zero
   int64_t used;                  // columns that are not all zeros
   GivenRows rows;
 
   int64_t groups() const { return stride / lanes; }
+  // Whether the weights are likely to stay in a cache from query to query.
+  bool is_cached() const { return (double)n * (double)d * sizeof(float) <= 16 << 20; }
 };
 
 // One query's logits are inverse * (row . query + bias) + log_bias.

@@ -2,6 +2,7 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -90,6 +91,7 @@ struct BoundPac {
     made.energies = arrays.required<double>("energies", {made.n});
     made.excesses = arrays.required<double>("excesses", {made.n});
     made.norms = arrays.required<double>("norms", {made.n});
+    made.longest = *std::max_element(made.norms, made.norms + made.n);
     made.bias = arrays.optional<float>("bias", {made.n});
     made.log_bias = arrays.optional<float>("log_bias", {made.n});
     made.used = used;
@@ -107,12 +109,9 @@ struct PacGoal {
   Goal goal;
   Temperature temperature;
   uint64_t seed;
-  bool estimates;
 
-  PacGoal(int64_t k, double epsilon, const std::array<double, 3>& quantiles, double inverse, uint64_t seed,
-          bool estimates)
-      : goal{k, epsilon, quantiles[0], quantiles[1], quantiles[2]}, temperature{inverse}, seed(seed),
-        estimates(estimates) {}
+  PacGoal(int64_t k, double epsilon, const std::array<double, 3>& quantiles, double inverse, uint64_t seed)
+      : goal{k, epsilon, quantiles[0], quantiles[1], quantiles[2]}, temperature{inverse}, seed(seed) {}
 };
 
 // The results, one row per query.
@@ -160,7 +159,7 @@ void answer(BoundPac& layer, const PacQueries& queries, const PacGoal& goal, con
   expect(k >= 1 && k <= n, "there are not as many rows");
   const PacAnswers answers = results.answers(queries.b, k);
   const PacExclusions out = exclusions ? exclusions->exclusions(queries.b, n, k) : PacExclusions{};
-  const PacRequest request = {queries, goal.goal, goal.temperature, goal.seed, threads, goal.estimates, out};
+  const PacRequest request = {queries, goal.goal, goal.temperature, goal.seed, threads, out};
   const Kernels& kernels = kernels_named(target);
   call_native([&] { layer.pac.answer(kernels, request, answers); });
 }
@@ -210,8 +209,8 @@ void bind_adaptive(nb::module_& m) {
   m.def("double_dots", &double_dots, "rows"_a, "which"_a, "query"_a, "dots"_a, "target"_a = "",
         "Fill dots (m,) with the dot products, in double, of the rows which (m,) with the query (d,).");
   nb::class_<PacGoal>(m, "PacGoal", "What is asked of all queries of a call of Pac.")
-      .def(nb::init<int64_t, double, const std::array<double, 3>&, double, uint64_t, bool>(), "k"_a, "epsilon"_a,
-           "quantiles"_a, "inverse_temperature"_a, "seed"_a, "estimates"_a);
+      .def(nb::init<int64_t, double, const std::array<double, 3>&, double, uint64_t>(), "k"_a, "epsilon"_a,
+           "quantiles"_a, "inverse_temperature"_a, "seed"_a);
   nb::class_<BoundExclusions>(m, "PacExclusions", "Rows that the queries of a call leave out.")
       .def(nb::init<In<int64_t, 1>, In<int64_t, 1>>(), "offsets"_a, "rows"_a);
   nb::class_<BoundAnswers>(m, "PacAnswers",

@@ -54,6 +54,8 @@ struct Pulls {
 
 // Numbers of a row that `scan_stretches` adds in float32.
 constexpr int64_t float_stretch = 1024;
+// Rows of up to so many numbers are short for `scan_all_double`.
+constexpr int64_t short_row = 1536;
 
 // Sums over the columns of a query, lane by lane: see weigh_columns.cpp.
 struct ColumnMoments {

@@ -33,7 +33,9 @@
   KERNEL(void, pull, (const Pulls& pulls, const int64_t* groups, int64_t count, double* state))                        \
   KERNEL(void, add_columns, (const Pulls& pulls, int64_t groups, double* dots))                                        \
   KERNEL(void, scan_double, (Rows rows, int64_t stride, const float* query, double* sums))                             \
-  KERNEL(void, scan_stretches, (Rows rows, int64_t stride, const float* query, double* sums))                          \
+  KERNEL(void, scan_all_double, (Rows rows, const float* query, double* dots))                                         \
+  KERNEL(void, scan_stretches, (Rows rows, const float* query, double* dots))                                          \
+  KERNEL(double, sum_exponentials, (const double* logits, int64_t count, double peak))                                 \
   KERNEL(void, weigh_columns,                                                                                          \
          (const float* query, const float* scales, int64_t tiles, double* sums, ColumnMoments& moments))               \
   KERNEL(int64_t, mixture_tile, ())                                                                                    \

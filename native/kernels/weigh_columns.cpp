@@ -8,23 +8,6 @@ namespace {
 
 SOFTINDEX_INLINE Doubles magnitude(Doubles value) { return (Doubles)((DoubleBits)value & (DoubleBits{} + INT64_MAX)); }
 
-// 16 -> 8 -> 4 -> 2 -> 1, whatever the width of a register.
-SOFTINDEX_INLINE double fold(const DoubleLanes& value) {
-  Doubles four[4 / double_width > 0 ? 4 / double_width : 1];
-#if defined(__AVX512F__)
-  const Doubles all = value.part[0] + value.part[1];
-  four[0] = all + __builtin_shufflevector(all, all, 4, 5, 6, 7, 0, 1, 2, 3);
-  return (four[0][0] + four[0][2]) + (four[0][1] + four[0][3]);
-#elif defined(__AVX__)
-  four[0] = (value.part[0] + value.part[2]) + (value.part[1] + value.part[3]);
-  return (four[0][0] + four[0][2]) + (four[0][1] + four[0][3]);
-#else
-  for (int p = 0; p < 2; ++p) four[p] = (value.part[p] + value.part[p + 4]) + (value.part[p + 2] + value.part[p + 6]);
-  const Doubles two = four[0] + four[1];
-  return two[0] + two[1];
-#endif
-}
-
 }  // namespace
 
 // For tiles of sixteen columns: sums[t] = the sum of the weights |query scale| in tile t. Adds to the moments, lane by

@@ -19,10 +19,8 @@ from softindex.records import Doubles, Integers
 
 __all__ = ["Estimated", "Pac", "quantiles"]
 
-SHORT = 1024
-"""Rows with fewer numbers are all scored: the first look at every row takes as long as a tenth of such a row."""
 FIRST_COLUMNS, GROWTH = 48, 1.5
-"""As in native/adaptive/bandit.cpp: columns of the first look, and how many times as many the next one has at least."""
+"""As in native/adaptive: columns of the first look, and how many times as many the next one has at least."""
 DAMAGED, SCANNED = 1, 2
 """What became of a query: see native/adaptive/pac.h."""
 
@@ -84,7 +82,7 @@ class Pac:
         @lru_cache(maxsize=64)
         def goal(k: int, epsilon: float, confidence: float, temperature: float) -> PacGoal:
             each = quantiles(rows.n, rows.d, k, error_probability(confidence))
-            return PacGoal(k, epsilon, each, 1.0 / temperature, layer.seed, rows.d >= SHORT)
+            return PacGoal(k, epsilon, each, 1.0 / temperature, layer.seed)
 
         self._goals = goal
 

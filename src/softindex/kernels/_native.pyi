@@ -396,7 +396,7 @@ class PacGoal:
     """What is asked of all queries of a call of Pac."""
 
     def __init__(
-        self, k: int, epsilon: float, quantiles: Sequence[float], inverse_temperature: float, seed: int, estimates: bool
+        self, k: int, epsilon: float, quantiles: Sequence[float], inverse_temperature: float, seed: int
     ) -> None: ...
 
 class PacExclusions:
