@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import softindex
-from softindex.live import LiveIndex, folding
+from softindex.live import LiveIndex, folding, log
 from softindex.live.log import DATABASE, Log
 from tests.live.catalogues import TEMPERATURE
 
@@ -268,3 +268,32 @@ def test_a_catalogue_opened_before_a_fork_is_refused_after_it(live):
 
     assert in_child(work)
     assert isinstance(live, LiveIndex)
+
+
+def test_a_state_draws_the_same_in_every_process(path, monkeypatch):
+    """The writer, a reader that follows it, and one that opens later; the batches are logged in pieces."""
+    monkeypatch.setattr(log, "PIECE_BYTES", 10 * 4 * D)
+    random, ids = np.random.default_rng(4), np.arange(2000)
+    options = {"dispersion": 2, "log_bias": random.standard_normal(2000)}
+    with softindex.open(path, create=vectors(2000), compaction="manual", **options) as live:
+        follower = softindex.open(path, read_only=True)
+        for seed in range(6):
+            bias = random.standard_normal(500)
+            live.upsert(random.choice(ids, 500, replace=False), vectors(500, seed=seed), log_bias=bias)
+            live.remove(random.choice(ids, 100, replace=False), unknown="ignore")
+            if seed == 2:
+                live.compact()
+            follower.refresh()
+            follower.snapshot()
+        with softindex.open(path, read_only=True) as late:
+            seen = [one.snapshot() for one in (live, follower, late)]
+            sums = [one._changes.remaining.sums() for one in (live, follower, late)]
+        follower.close()
+    first, drawn = seen[0], [one.sample(QUERY, 200, temperature=TEMPERATURE, seed=1) for one in seen]
+    for one, draws, added_up in zip(seen, drawn, sums, strict=True):
+        np.testing.assert_array_equal(added_up, sums[0])
+        assert one.snapshot == first.snapshot
+        for name, array in first._contents.arrays.items():
+            np.testing.assert_array_equal(one._contents.arrays[name], array, err_msg=name)
+        np.testing.assert_array_equal(draws.ids, drawn[0].ids)
+        np.testing.assert_array_equal(draws.log_prob, drawn[0].log_prob)

@@ -18,7 +18,7 @@ from softindex.live.compactor import Compactor
 from softindex.live.folding import PublishedFold, fold, freeze, is_due
 from softindex.live.generation import Generation, read_generation
 from softindex.live.locking import WriterLock
-from softindex.live.log import Log, Manifest
+from softindex.live.log import Log, Manifest, pieces
 from softindex.live.snapshot import snapshot_contents
 from softindex.live.space import disk_bytes, remove_unused
 from softindex.live.status import Status
@@ -250,7 +250,10 @@ class LiveIndex:
                 if parameters is not self._parameters:
                     self._parameters = parameters
                     self._changes = self._empty_changes(None)
-                _apply(self._changes, kind, names, rows, prior)
+                # In the parts that readers find in the log: sums in another order would round differently.
+                for part in pieces(len(names), rows):
+                    taken = (None if array is None else array[part] for array in (rows, prior))
+                    _apply(self._changes, kind, names[part], *taken)
                 self._number += 1
                 self._snapshot = None
             if self._background and self._compactor is not None and is_due(self._changes):

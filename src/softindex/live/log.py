@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from softindex.errors import CorruptIndexError, FormatVersionError, NotAnIndexError, SaveError, StorageError
 from softindex.records import Floats, Json
 
-__all__ = ["DATABASE", "Log", "Manifest", "Operation"]
+__all__ = ["DATABASE", "Log", "Manifest", "Operation", "pieces"]
 
 DATABASE = "catalogue.sqlite"
 FORMAT = 1
@@ -174,10 +174,7 @@ class Log:
         self, number: int, kind: str, ids: NDArray[Any], vectors: Floats | None, log_bias: Floats | None
     ) -> None:
         """Log one change, inside a transaction."""
-        rows = len(ids)
-        step = rows if vectors is None else max(1, PIECE_BYTES // (4 * vectors.shape[1]))
-        for start in range(0, rows, step):
-            part = slice(start, start + step)
+        for part in pieces(len(ids), vectors):
             values = [None if array is None else array[part].tobytes() for array in (vectors, log_bias)]
             self._connection.execute(
                 "INSERT INTO operations (number, kind, ids, vectors, log_bias) VALUES (?, ?, ?, ?, ?)",
@@ -217,6 +214,12 @@ class Log:
         """Close the connection; the last one to close leaves a single file."""
         with suppress(sqlite3.Error):
             self._connection.close()
+
+
+def pieces(count: int, vectors: Floats | None) -> list[slice]:
+    """The parts in which a change of this many items is logged."""
+    step = count if vectors is None else max(1, PIECE_BYTES // (4 * vectors.shape[1]))
+    return [slice(start, start + step) for start in range(0, count, step)]
 
 
 def _connect(target: str) -> sqlite3.Connection:
