@@ -269,9 +269,13 @@ def find_items(source: Source, wanted: Any, unknown: Any) -> Integers:
 
 
 def as_mask(value: Any) -> NDArray[np.bool_] | None:
-    """The value as an array of booleans, if it is one or a list of them; None if it is something else."""
+    """The value as an array of booleans, if it is one, a list of them or a list of such lists; None otherwise."""
     if isinstance(value, list | tuple):
-        return np.array(value) if len(value) and all(isinstance(one, bool | np.bool_) for one in value) else None
+        nested = bool(value) and all(isinstance(one, list | tuple) for one in value)
+        rows = list(value) if nested else [value]
+        same_length = len({len(row) for row in rows}) == 1
+        truth = same_length and rows[0] and all(isinstance(one, bool | np.bool_) for row in rows for one in row)
+        return np.array(value) if truth else None
     array = value if isinstance(value, np.ndarray) or not hasattr(value, "__array__") else as_ids(value)
     return array if isinstance(array, np.ndarray) and array.dtype == np.bool_ else None
 

@@ -1,5 +1,6 @@
 """The log of decisions has a row for every draw that was answered, and enough in it to recompute every propensity."""
 
+import asyncio
 import os
 
 import numpy as np
@@ -20,6 +21,12 @@ CALLS = [
     {"items": ["item 3", "item 4"], "n": 3, "temperature": 0.1, "top_p": 0.5, "exclude": ["item 7"]},
     {"item": "item 9", "n": 3, "temperature": 0.1, "method": "certified"},
     {"item": "item 9", "n": 3, "temperature": 0.1, "allow": ["item 1", "item 2", "item 9"], "exclude": ["item 1"]},
+    {"queries": items(2, seed=7).tolist(), "n": 3, "temperature": 0.1, "exclude": [row % 3 > 0 for row in range(2000)]},
+    {
+        "queries": items(2, seed=8).tolist(),
+        "temperature": 0.1,
+        "allow": [[row % (2 + query) == 0 for row in range(2000)] for query in range(2)],
+    },
     {"queries": items(1, seed=5).tolist(), "n": 3, "temperature": 0.1, "method": "top-k", "k": 20, "tolerance": 0.5},
     {"queries": items(1, seed=6).tolist(), "n": 3, "temperature": 0.5, "replace": False, "exclude": ["item 2"]},
 ]
@@ -84,7 +91,7 @@ def test_files_rotate_and_nothing_is_lost_between_them(saved, tmp_path, monkeypa
             seeds.append(number)
             server.answer("sample", CALLS[1] | {"seed": number})
             if number % 10 == 9:
-                server.state.keep_up()
+                asyncio.run(server.state.keep_up())
     assert sorted(row["seed"] for row in rows_in(tmp_path / "log")) == seeds
     assert len(os.listdir(tmp_path / "log")) >= 4
 

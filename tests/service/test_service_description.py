@@ -1,6 +1,8 @@
 """The OpenAPI description is valid, and no request, however strange, is answered outside it."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -149,6 +151,34 @@ def test_every_answer_to_bytes_is_described(live, path, content, media, options)
 @given(path=st.sampled_from(["/v1/items", "/v1/ids"]), words=st.lists(st.text(max_size=12), max_size=7))
 def test_every_answer_to_a_search_is_described(live, path, words):
     check(live.client.get(path, params={"id": words, "text": words[:1]}), path, "get")
+
+
+CHECKS = (
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
+    "unsupported_method,use_after_free,ensure_resource_availability"
+)
+
+
+def test_schemathesis_finds_no_answer_outside_the_description(live, tmp_path):
+    """What it makes of the description, right and wrong.  Whether values fit the index is for the library to say."""
+    pytest.importorskip("schemathesis", reason="schemathesis is not installed: it is part of the extra dev")
+    command = [sys.executable, "-c", "from schemathesis.cli import schemathesis; schemathesis()", "run"]
+    options = ["--checks", CHECKS, "--max-examples", "15", "--generation-deterministic", "--no-color"]
+    done = subprocess.run(
+        [*command, f"{live.url}/openapi.json", *options],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_answer_to_a_wrong_method_names_the_right_ones(live):
+    found = live.client.post("/v1/items", json={})
+    assert found.status_code == 405
+    assert {word.strip() for word in found.headers["allow"].split(",")} == {"GET", "HEAD", "PUT", "DELETE"}
 
 
 @pytest.mark.parametrize("path", ["/v1/info", "/livez", "/readyz", "/metrics"])

@@ -54,9 +54,20 @@ Matrix = Annotated[
     ),
 ]
 Ids = Annotated[Any, Meta(extra_json_schema={"anyOf": [_IDS, {"type": "array", "items": _IDS}]})]
+_MASK = {"type": "array", "items": {"type": "boolean"}}
 Excluded = Annotated[
     Any,
-    Meta(extra_json_schema={"anyOf": [_IDS, {"type": "array", "items": {"anyOf": [_IDS, {"type": "null"}]}}]}),
+    Meta(
+        description="Ids, or a boolean for each item in the order of the ids; for all queries, or a list per query.",
+        extra_json_schema={
+            "anyOf": [
+                _IDS,
+                _MASK,
+                {"type": "array", "items": {"anyOf": [_IDS, {"type": "null"}]}},
+                {"type": "array", "items": _MASK},
+            ]
+        },
+    ),
 ]
 Temperatures = Annotated[float | list[float], Meta(description="One for all queries, or one for each.")]
 Seed = Annotated[

@@ -169,8 +169,8 @@ class DecisionLog:
                 method=draws.method,
                 temperature=float(temperatures[row]),
                 seed=draws.seed,
-                exclude=_listed(body.exclude, row),
-                allow=_listed(body.allow, row),
+                exclude=_listed(body.exclude, row, call.index),
+                allow=_listed(body.allow, row, call.index),
                 ids=part(draws.ids, row),
                 log_prob=part(draws.log_prob, row),
                 error=part(draws.error, row),
@@ -234,9 +234,14 @@ def _table(rows: list[Row]) -> Any:
     return schema.make_table(columns)
 
 
-def _listed(ids: Any, row: int) -> list[Any] | None:
-    """The ids for one query, from a list for all of them or one per query."""
-    if not isinstance(ids, list):
+def _listed(chosen: Any, row: int, index: Any) -> list[Any] | None:
+    """The ids for one query, from a list for all of them or one per query; those that a mask selects."""
+    if not isinstance(chosen, list):
         return None
-    nested = any(isinstance(one, list) or one is None for one in ids)
-    return ids[row] if nested else ids
+    nested = any(isinstance(one, list) or one is None for one in chosen)
+    ids: list[Any] | None = chosen[row] if nested else chosen
+    if ids and isinstance(ids[0], bool):
+        # A mask has no more entries than a request may have ids, so the index is small.
+        selected: list[Any] = np.asarray(index.ids)[np.array(ids)].tolist()
+        return selected
+    return ids

@@ -57,9 +57,7 @@ class Routes:
         """All routes."""
         routes = [Route(path, self._operate(one), methods=["POST"]) for path, one in OPERATIONS.items()]
         routes += [
-            Route("/v1/items", self.get_items, methods=["GET"]),
-            Route("/v1/items", self.upsert, methods=["PUT"]),
-            Route("/v1/items", self.remove, methods=["DELETE"]),
+            Route("/v1/items", self.items, methods=["GET", "PUT", "DELETE"]),
             Route("/v1/ids", self.find_ids, methods=["GET"]),
             Route("/v1/info", self.info, methods=["GET"]),
             Route("/livez", self.live, methods=["GET"]),
@@ -89,6 +87,11 @@ class Routes:
             return _json(answer, {"server-timing": f"call;dur={milliseconds:.3f}"})
 
         return endpoint
+
+    async def items(self, request: Request) -> Response:
+        """One path for three methods, so that the answer to any other names all of them."""
+        change = {"PUT": self.upsert, "DELETE": self.remove}
+        return await change.get(request.method, self.get_items)(request)
 
     async def get_items(self, request: Request) -> Response:
         """Vectors of items by id."""

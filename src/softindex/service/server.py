@@ -134,7 +134,7 @@ async def _follow(state: WorkerState, asked: asyncio.Event) -> None:
         force = asked.is_set()
         asked.clear()
         await asyncio.to_thread(state.served.refresh, force=force)
-        state.keep_up()
+        await state.keep_up()
 
 
 def _supervise(settings: Settings, listening: socket.socket) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Thread
 
@@ -42,11 +44,15 @@ class WorkerState:
             state.access_log = AccessLog()
         return state
 
-    def keep_up(self) -> None:
-        """Make the log of decisions durable, and its journal a file when it is due.  For the event loop."""
+    async def keep_up(self) -> None:
+        """Make the log of decisions durable, and its journal a file when it is due."""
         log = self.decisions
-        if log is not None:
-            log.sync()
+        if log is None:
+            return
+        # A sync takes milliseconds, which requests must not wait for.
+        await asyncio.to_thread(log.sync)
+        # On a full disk there is no new journal: the old one goes on, and the next round tries again.
+        with suppress(OSError):
             if log.due():
                 old = log.switch()
                 # Not in the pool of calls, whose places are for requests.
