@@ -6,7 +6,6 @@
 #include <limits>
 #include <vector>
 
-#include "index/probe_constants.h"
 #include "index/scan.h"
 
 namespace softindex {

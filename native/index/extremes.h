@@ -2,6 +2,7 @@
 #pragma once
 
 #include "index/bounds.h"
+#include "index/probe_constants.h"
 #include "index/query.h"
 #include "index/sketch.h"
 
@@ -23,6 +24,14 @@ class Extremes {
     if ((least_ - means_[cluster]) * inverse_[cluster] >= end_) return 0.0;
     return likely(cluster);
   }
+  // The mass to expect of a cluster by the tail measured at build, without items that matter, over that of exp(whole).
+  double expected(int64_t cluster, double whole) const {
+    const double deviations = (least_ - means_[cluster]) * inverse_[cluster];
+    const double moment = query_.view.tails.moment(1.0 / inverse_[cluster], std::min(deviations, end_));
+    return (double)query_.view.count(cluster) * moment * std::exp(means_[cluster] - whole);
+  }
+  // Whether the logits of a cluster vary so little that its moments tell its mass.
+  bool tame(int64_t cluster) const { return inverse_[cluster] * inverse_[cluster] * probing::tame > 1.0; }
   // Whether there is a sketch to search.
   bool searchable() const { return query_.view.sketch != nullptr; }
   // Whether a cluster holds an item that matters: read in the sketch, and confirmed by its score.

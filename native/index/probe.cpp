@@ -69,6 +69,7 @@ class Probe {
   double* estimates() const { return workspace_.estimates.data(); }  // -infinity where a cluster is known
   bool tail_is_empty() const { return !(tail_.peak > minus_infinity); }
   double log_tail() const { return tail_.peak + tail_.log_total; }
+  double log_everything() const { return log_add(known_, std::log(rho_) + log_tail()); }
 
   void weigh_tail() {
     tail_ = kernels_.weigh_masses(estimates(), view_.k, workspace_.cluster_weights.data(),
@@ -197,8 +198,7 @@ class Probe {
   void aim() {
     double variance = 0;
     for (const TailSample& sample : samples_) variance += sample.variance / (double)samples_.size();
-    const double everything = log_add(known_, std::log(rho_) + log_tail());
-    extremes_.aim_at(everything + std::log(probing::relevant * request_.tolerance), variance);
+    extremes_.aim_at(log_everything() + std::log(probing::relevant * request_.tolerance), variance);
   }
 
   auto before() const {
@@ -328,7 +328,19 @@ class Probe {
   }
 
   // Zero is reserved for a law whose every cluster was scanned.
-  double stated(double error) const { return std::min(1.0, error + chance_ + 1e-16); }
+  double stated(double error) { return std::min(1.0, error + chance_ + probing::expected_part * unseen() + 1e-16); }
+
+  // The share of all mass by which the tail falls short of what its clusters are expected to hold: a few sampled
+  // stretches rarely meet the items that carry a heavy tail.
+  double unseen() {
+    aim();
+    const double everything = log_everything();
+    double expected = 0;
+    for (int64_t c = 0; c < view_.k; ++c)
+      if (estimates()[c] > minus_infinity && view_.count(c) > 1 && !extremes_.tame(c))
+        expected += extremes_.expected(c, everything);
+    return std::max(0.0, expected - tail_share());
+  }
 
   // Where the mass is spread over many clusters, scanning as many as the budget allows would not lower the error.
   bool hopeless(double error, int64_t budget) {

@@ -27,6 +27,8 @@ std::map<std::string, double> probing_constants() {
           {"allowed_chance", allowed_chance},
           {"searched_part", searched_part},
           {"nil", nil},
+          {"expected_part", expected_part},
+          {"tame", tame},
           {"no_hope", no_hope}};
 }
 

@@ -21,6 +21,9 @@ constexpr double nearly = 1.15, length_step = 1.25, copied = 0.999;
 // is this small, in the same units. A cluster that is searched is scanned for an item of this part of that share. A
 // chance of this size in the whole index counts as none.
 constexpr double relevant = 1.0, allowed_chance = 2.0 / 3, searched_part = 0.125, nil = 1e-3;
+// Of the mass that heavy tails lead to expect and that no sample met, this part is stated: most of an expectation comes
+// from a few queries. Where the variance of the logits is below the second number, tails hold nothing worth stating.
+constexpr double expected_part = 0.25, tame = 0.125;
 // A cluster with more than this share of the mass is always scanned.
 constexpr double large_share = 1.0 / 32;
 // Doubling from here: fewer would sample the tail once more for every query, more would be wasted on the easy ones.

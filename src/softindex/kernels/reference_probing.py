@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from softindex.kernels.reference import hash_bytes, log_sum_exp, pick, quadratic, round_query, scan, uniforms, weigh
+from softindex.kernels.reference_tails import TAIL_STEP, TailSample, raised_tails, tail_moments, usual_tails
 from softindex.records import Doubles, Moments, Outliers
 
 TAIL_KEY = 0x7461696C73616D70
-TAIL_STEP = 0.5
 TAIL_SAMPLES = 8
 SHORTEST_STRETCH = 64
 MOST_PRECISE = 25.0
 NEAREST_CLUSTERS, COPY_LENGTHS = 8, 8
 NEARLY, LENGTH_STEP, COPIED = 1.15, 1.25, 0.999
 RELEVANT, ALLOWED_CHANCE, SEARCHED_PART, NIL = 1.0, 2 / 3, 0.125, 1e-3
+EXPECTED_PART, TAME = 0.25, 0.125
 LARGE_SHARE = 1 / 32
 FIRST_PROBES, SURPRISING = 4, 3.0
 BUDGET_NUMBERS, BUDGET_PART = 1 << 20, 20
@@ -50,28 +50,6 @@ def logit_variances(moments: Moments, query: NDArray[Any], temperature: float) -
     return np.asarray(quadratic(forms, rounded) + lost) / temperature**2
 
 
-def usual_tails() -> Doubles:
-    """The curve (49,) of an index that has none: the share of items beyond z = 0, 1/2, 1, ... standard deviations."""
-    return np.asarray(np.minimum(1.0, 1.6e-3 * np.exp(-2.2 * (TAIL_STEP * np.arange(49) - 3.0))))
-
-
-@dataclass(frozen=True, slots=True)
-class TailSample:
-    """The estimates from one stretch (consecutive items) of a cluster in the tail."""
-
-    cluster: int
-    ratio: float
-    """The cluster's mass, extrapolated from the stretch, divided by its estimate."""
-    noise: float
-    """Relative variance of the ratio from scanning a stretch instead of the cluster."""
-    misfit: float
-    """Relative variance of the true ratio among clusters like this one."""
-    variance: float
-    """Variance of the logits of the stretch."""
-    log_sum: float
-    """The cluster's exact log mass if the stretch covers it, otherwise -inf."""
-
-
 class Probing:
     """One query's probing: the clusters that are known exactly, and the estimates of the others (the tail).
 
@@ -98,7 +76,8 @@ class Probing:
         self.norm_min, self.norm_max = moments.norm_min, moments.norm_max
         # Without a sketch nothing was measured, and clusters are scanned where others are searched.
         self.searchable = tails is not None
-        self.tails = usual_tails() if tails is None else np.minimum.accumulate(tails)
+        self.curve = usual_tails() if tails is None else np.minimum.accumulate(tails)
+        self.tails = self.curve if tails is None else raised_tails(self.curve)
         self.unlisted: float | None = None
         self.budget = float("inf")
         self.vectors, self.offsets, self.bias, self.query = vectors, offsets, bias, query
@@ -242,21 +221,36 @@ class Probing:
         """The log mass from which on a single item matters."""
         return self.everything(log_tail) + float(np.log(RELEVANT * self.tolerance))
 
-    def chances(self, least: float) -> Doubles:
-        """The chance (k,) that a cluster that was neither scanned nor searched holds an item of this log mass."""
+    def deviations(self) -> Doubles:
+        """The standard deviation (k,) of the logits of each cluster."""
         variances = self.variances
         if variances is None:
             variances = np.full(len(self.sizes), np.mean([sample.variance for sample in self.samples]))
+        return np.asarray(np.sqrt(np.maximum(variances, 1e-300)))
+
+    def end(self) -> float:
+        """Deviations beyond which there is no item, most probably."""
+        beyond = np.flatnonzero(self.tails < NIL / len(self.vectors))
+        return TAIL_STEP * float(beyond[0] if len(beyond) else len(self.tails) - 1)
+
+    def unseen(self) -> float:
+        """The share of all mass by which the tail falls short of what its clusters are expected to hold."""
+        log_tail = self.log_tail()
+        least, deviations = self.relevant_mass(log_tail), self.deviations()
+        moments = tail_moments(self.curve, deviations, np.minimum((least - self.means) / deviations, self.end()))
+        shares = self.sizes * moments * np.exp(self.means - self.everything(log_tail))
+        counts = np.isfinite(self.estimates) & (self.sizes >= 2) & (np.square(deviations) >= TAME)
+        return max(0.0, float(shares[counts].sum()) - self.tail_share())
+
+    def chances(self, least: float) -> Doubles:
+        """The chance (k,) that a cluster that was neither scanned nor searched holds an item of this log mass."""
         above = least - self.means
-        with np.errstate(divide="ignore", invalid="ignore"):
-            z = np.where(above > 0, above / np.sqrt(variances), 0.0)
+        z = np.where(above > 0, above / self.deviations(), 0.0)
         place = np.minimum(z / TAIL_STEP, len(self.tails) - 1.0)
         share = np.where(place < len(self.tails) - 1, np.interp(place, np.arange(len(self.tails)), self.tails), 0.0)
-        beyond = np.flatnonzero(self.tails < NIL / len(self.vectors))
-        last = beyond[0] if len(beyond) else len(self.tails) - 1
         # No item lies farther from the mean; adaptive probing has already checked those beyond the limit of the list.
         radii = self.radii if self.unlisted is None else np.minimum(self.radii, self.unlisted)
-        share = np.where((z < last * TAIL_STEP) & (above <= self.norm * radii / self.temperature), share, 0.0)
+        share = np.where((z < self.end()) & (above <= self.norm * radii / self.temperature), share, 0.0)
         chances = np.where(above > 0, np.minimum(1.0, self.sizes * share), 1.0)
         return np.where(np.isfinite(self.estimates) & ~self.searched & (self.sizes >= 2), chances, 0.0)
 
@@ -370,7 +364,7 @@ class Probing:
     def stated(self, error: float) -> float:
         """The estimated total variation: what is unknown of the masses, and the chance that an item was not found."""
         chance = float(self.chances(self.relevant_mass(self.log_tail())).sum())
-        return min(1.0, error + chance + 1e-16)
+        return min(1.0, error + chance + EXPECTED_PART * self.unseen() + 1e-16)
 
     def tail_error(self) -> float:
         """The estimated total variation from the masses of the tail.
