@@ -81,6 +81,8 @@ def draws_beside_changes(live, index, queries):
         "static": lambda query: index.sample(query, temperature=TEMPERATURE, threads=1),
         "live": lambda query: snapshot.sample(query, temperature=TEMPERATURE, threads=1),
     }
+    # The files of the catalogue are mapped: whoever reads a page first waits for it.
+    interleave(functions, queries)
     seconds = interleave(functions, queries)
     return seconds["static"], seconds["live"]
 
@@ -96,6 +98,7 @@ def resident(*, peak):
 
 def during_compaction(live, queries):
     """Latencies of draws without and during a compaction."""
+    latencies(live.snapshot(), queries)
     before = latencies(live.snapshot(), queries)
     snapshot, during = live.snapshot(), []
     worker = threading.Thread(target=live.compact)
@@ -213,6 +216,7 @@ def compare_with_fresh(live, fresh, place, rng):
         "live": lambda query: snapshot.sample(query, temperature=TEMPERATURE, threads=1),
         "fresh": lambda query: built.sample(query, temperature=TEMPERATURE, threads=1),
     }
+    interleave(functions, queries[:200])
     seconds = interleave(functions, queries[:200])
     return [
         ["size after replacing every item", f"{sizes[0] / 2**20:,.0f} MB", f"{sizes[0] / sizes[1]:.2f} x fresh"],

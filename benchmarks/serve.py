@@ -47,6 +47,8 @@ def server(kind, path, *options):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         line = process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{NAMES[kind]} did not start: try {' '.join(command)}, and install the extra bench.")
         port = int(line.split("http://127.0.0.1:")[1].split(";")[0].strip())
         for _ in range(1000):
             try:

@@ -146,6 +146,9 @@ def test_no_serious_barrier_for_anybody(browser, site, size, scheme, tmp_path):
         page.wait_for_selector(DONE)
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= SIZES[size]["width"], "the page scrolls sideways"
+        now = page.locator("#slates th.now").bounding_box()
+        assert now["x"] >= 0, "the slate at the present temperature is out of view"
+        assert now["x"] + now["width"] <= SIZES[size]["width"], "the slate at the present temperature is out of view"
         if PICTURES:
             page.screenshot(path=os.path.join(PICTURES, f"{size}-{scheme}.png"), full_page=True)
         page.evaluate(axe)

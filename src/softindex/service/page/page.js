@@ -85,6 +85,9 @@ function showSlates(slates, best) {
       made.classList.toggle("now", STEPS[place] === 1);
     });
   }
+  // On a phone the table is wider than the page: show the present temperature and its neighbours.
+  const frame = table.parentElement, now = head.querySelector(".now");
+  frame.scrollLeft = now.offsetLeft + now.offsetWidth / 2 - frame.clientWidth / 2;
 }
 
 async function draw() {
