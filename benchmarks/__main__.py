@@ -27,6 +27,7 @@ SECTIONS = {
     "growth": "growth:run",
     "live": "live:run",
     "serve": "serve:run",
+    "decisions": "decisions:run",
     "large": "large:run",
 }
 USUAL = ("audit", "draws", "limits", "fidelity", "stated", "defaults", "threads", "restricted", "build", "partition")
@@ -43,6 +44,7 @@ ONE_THREAD = (
     "top-k",
     "live",
     "serve",
+    "decisions",
 )
 """Here BLAS must run on one thread, as our kernels do; in the other sections all may use every core."""
 

@@ -15,6 +15,7 @@ from softindex.train.diagnosis import Diagnosis, diagnose
 from softindex.train.learnable import CodebookLoss, LearnableMIDXSampler
 from softindex.train.loss import SampledSoftmaxLoss, sampled_cross_entropy
 from softindex.train.midx import MIDXSampler
+from softindex.train.off_policy import OffPolicyLoss
 from softindex.train.refresh import Refresher
 from softindex.train.static import InBatchSampler, LogUniformSampler, UniformSampler, UnigramSampler
 from softindex.train.two_level import TwoLevelSampler
@@ -29,6 +30,7 @@ __all__ = [
     "MIDXSampler",
     "Negatives",
     "NotRefreshedError",
+    "OffPolicyLoss",
     "Refresher",
     "SampledSoftmaxLoss",
     "Sampler",
