@@ -33,6 +33,7 @@ class Inspected:
         temperatures: Any = (0.05, 0.1, 0.2),
         methods: Any = None,
         tolerance: float | None = None,
+        slate: int | None = None,
         seed: int = 0,
         threads: int | None = None,
         progress: bool = False,
@@ -49,6 +50,8 @@ class Inspected:
             methods: Names, each with a colon and a number of probes if you like, as in "sd-2ls:16" ("sd-2ls:0" is the
                 published method); None: all that this index serves.
             tolerance: Total variation that the recommendation allows, 0.03 when None.
+            slate: Also time slates of this many items, draws with a thousand excluded ids, and both; and state what the
+                stated error does to importance weights.
 
         Returns:
             Rows, a recommendation, and `to_html(path)` and `to_json(path)`.
@@ -62,6 +65,7 @@ class Inspected:
             temperatures=temperatures,
             methods=methods,
             tolerance=tolerance,
+            slate=slate,
             seed=seed,
             threads=threads,
             progress=progress,

@@ -22,6 +22,14 @@ __all__: list[str] = []
 
 SPARE = ("KL interval", "log Z error", "items scored", "covered")
 """Columns of an audit that a narrow terminal does not show."""
+DECIDED = (", us", "weight error")
+"""Ends and beginnings of columns that have a table of their own."""
+DECIDED_LEGEND = (
+    "Slates are drawn without replacement. Weight error is the mean relative error of an importance weight for those "
+    "who take the softmax as the propensity, by the error that the method states: twice the total variation, and up "
+    "to as many times that as a slate has items. Weights by draws.log_prob have no such error; certified is the "
+    "exception, whose log_prob is an estimate between bounds."
+)
 
 
 @app.command()
@@ -47,6 +55,9 @@ def audit(
     tolerance: Annotated[
         float | None, typer.Option(help=f"Largest total variation of a recommended method; {TOLERANCE} when left out.")
     ] = None,
+    slate: Annotated[
+        int | None, typer.Option(help="Also time slates of this many items and exclusions; 10 is usual.")
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Write an HTML report with plots to this file.")] = None,
     seed: Annotated[int, typer.Option(help="Seed that chooses the queries.")] = 0,
     threads: Threads = None,
@@ -61,6 +72,7 @@ def audit(
         temperatures=temperature or TEMPERATURES,
         methods=method or None,
         tolerance=tolerance,
+        slate=slate,
         seed=seed,
         threads=threads,
         progress=True,
@@ -80,9 +92,21 @@ def _print_audit(found: Audit) -> None:
         title = f"temperature {temperature:g}, {found.parameters['queries']} queries"
         # The title says the temperature.
         cells = [{name: cell for name, cell in row.cells().items() if name != "t"} for row in found.at(temperature)]
-        print_table(title, *_columns(cells), spare=SPARE)
+        print_table(title, *_columns([_without(row, DECIDED) for row in cells]), spare=SPARE)
+        if found.rows[0].decided is not None:
+            names = ("method", "microseconds", "stated TV")
+            chosen = [{name: cell for name, cell in row.items() if name in names} for row in cells]
+            more = [row.decided.cells() for row in found.at(temperature) if row.decided is not None]
+            both = [{**one, **other} for one, other in zip(chosen, more, strict=True)]
+            print_table(f"slates and exclusions, temperature {temperature:g}", *_columns(both))
     print_paragraph(LEGEND)
+    if found.rows[0].decided is not None:
+        print_paragraph(DECIDED_LEGEND)
     print_paragraph(f"Recommended: {found.recommendation}")
+
+
+def _without(row: dict[str, str], marks: tuple[str, ...]) -> dict[str, str]:
+    return {name: cell for name, cell in row.items() if not name.endswith(marks) and not name.startswith(marks)}
 
 
 def _columns(cells: Iterable[dict[str, str]]) -> tuple[list[str], list[list[str]]]:

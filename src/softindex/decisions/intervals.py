@@ -66,11 +66,10 @@ def _resampled_means(columns: Doubles, repeats: int, seed: int) -> Doubles:
     """(repeats, c) means of as many decisions, drawn with replacement."""
     rng = np.random.default_rng(seed)
     sums, counts = _blocks(columns, rng)
-    found = np.empty((repeats, columns.shape[1]))
-    chances = np.full(len(sums), 1.0 / len(sums))
-    for begin in range(0, repeats, 64):
-        picked = rng.multinomial(len(sums), chances, size=min(64, repeats - begin)).astype(np.float64)
-        found[begin : begin + len(picked)] = (picked @ sums) / (picked @ counts)[:, None]
+    found, size = np.empty((repeats, columns.shape[1])), len(sums)
+    for row in found:
+        picked = np.bincount(rng.integers(size, size=size), minlength=size).astype(np.float64)
+        row[:] = (picked @ sums) / (picked @ counts)
     return found
 
 

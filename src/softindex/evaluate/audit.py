@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from softindex.evaluate.memory import draw_bytes
 from softindex.evaluate.methods import AuditMethod, choose_methods, name_dispersion
 from softindex.evaluate.recommendation import recommend
 from softindex.evaluate.results import Audit, Measured, Row
+from softindex.evaluate.slates import check_slate, time_decisions
 from softindex.evaluate.timing import take_turns
 from softindex.evaluate.truth import Truth, find_truth, log_sum_of, longest
 from softindex.index import Index
@@ -50,6 +53,7 @@ def run_audit(
     temperatures: Any,
     methods: Any,
     tolerance: float | None,
+    slate: int | None,
     seed: int,
     threads: int | None,
     progress: bool,
@@ -57,7 +61,7 @@ def run_audit(
     """Measure methods against the exact softmax; see `Index.audit`, which has the defaults."""
     key, workers = check_seed(seed), check_threads(threads)
     settings = check_temperatures(temperatures)
-    chosen = choose_methods(index, methods)
+    chosen, length = choose_methods(index, methods), check_slate(slate, len(index))
     allowed = TOLERANCE if tolerance is None else check_tolerance(tolerance)
     if allowed >= 1:
         raise InputError(f"tolerance is {allowed:g}, but no total variation is above 1; pass one below, such as 0.03.")
@@ -68,7 +72,7 @@ def run_audit(
         rows: list[Row] = []
         for place, temperature in enumerate(settings):
             trial = _Trial(index, batch, truth, place, temperature, left=left, threads=workers, report=report)
-            rows += trial.rows(chosen)
+            rows += trial.rows(chosen, length)
         complete = truth if left is None else left.complete(truth)
         figures = measure_figures(index, batch, complete, settings, threads=workers)
     parameters = {
@@ -151,15 +155,20 @@ class _Trial:
         self.log_partition = truth.log_partition[place]
         self.dispersion = name_dispersion(index.parameters)
 
-    def rows(self, methods: Sequence[AuditMethod]) -> list[Row]:
-        """One row per method."""
+    def rows(self, methods: Sequence[AuditMethod], slate: int | None) -> list[Row]:
+        """One row per method; slate: items of the slates to time."""
         seconds = self._time(methods)
         reference = float(np.median(seconds[EXACT]))
         rows = []
         for done, method in enumerate(methods, 1):
             rows.append(self._row(method, seconds[method], reference))
             self._report("distances", done, len(methods))
-        return rows
+        if slate is None:
+            return rows
+        stated = [row.stated_error for row in rows]
+        told = partial(self._report, "slates")
+        decided = time_decisions(self.index, self.queries, methods, self.temperature, slate, stated, told)
+        return [replace(row, decided=one) for row, one in zip(rows, decided, strict=True)]
 
     def _report(self, stage: str, done: int, total: int) -> None:
         if self.report is not None:

@@ -11,6 +11,7 @@ from typing import Any
 from softindex.evaluate.figures import Figures
 from softindex.evaluate.numbers import short
 from softindex.evaluate.output import write_output
+from softindex.evaluate.slates import Decided
 from softindex.records import Integers, Json
 
 __all__ = ["LEGEND", "Audit", "Measured", "Row"]
@@ -76,6 +77,8 @@ class Row:
     confidence: float | None = None
     """The share that a calibration of the index promises for `covered`; None where there is none for this method and
     temperature."""
+    decided: Decided | None = None
+    """Slates, exclusions and importance weights; None unless `slate` was passed."""
 
     @property
     def coverage(self) -> str:
@@ -100,7 +103,7 @@ class Row:
             "microseconds": f"{self.microseconds.value:,.0f}",
             "speed-up": f"{self.speedup:,.1f}x",
             "items scored": f"{self.items_scored:,.0f}",
-        }
+        } | (self.decided.cells() if self.decided is not None else {})
 
 
 @dataclass(frozen=True, slots=True)
