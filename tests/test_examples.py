@@ -65,3 +65,11 @@ def test_the_best_classes_are_proven_and_survive_a_save(output):
     printed, _ = output("output_layer.py")
     assert "100% right, 100% proven" in printed
     assert "the same after loading: True" in printed
+
+
+def test_an_estimate_from_a_log_has_the_trial_in_its_interval(output):
+    printed, _ = output("off_policy.py")
+    assert "every propensity comes out the same: True" in printed
+    assert "warning" not in printed
+    low, high = (float(part) for part in printed.split("interval ")[1].split("\n")[0].split(" to "))
+    assert low < float(printed.split("temperature: ")[1]) < high

@@ -16,6 +16,7 @@ ARGUMENTS = {
     "language_model": ONE_EPOCH,
     "sequential_recommendation": ONE_EPOCH,
     "extreme_classification": (*ONE_EPOCH, "--labels", "2"),
+    "simulated_shop": ("--repetitions", "2", "--decisions", "500", "--learning", "1000", "--epochs", "1"),
     "learned_similarity": (*ONE_EPOCH, "--methods", "sasrec-cosine,hstu-dot,sasrec-mol-plain,hstu-mol-tied"),
 }
 
