@@ -6,6 +6,7 @@ import resource
 import sqlite3
 import subprocess
 import sys
+import threading
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -226,6 +227,37 @@ def test_a_failure_in_the_background_is_tried_again(path, monkeypatch):
             live._compactor._thread.join(0.01)
         assert live.status().compaction.completed == 1
         assert live.status().delta_rows == 0
+
+
+def test_draws_and_changes_go_on_while_a_compaction_runs(live, path, monkeypatch):
+    from softindex.live import catalogue
+
+    begun, go_on, fold = threading.Event(), threading.Event(), catalogue.fold
+
+    def waiting(*arguments):
+        begun.set()
+        assert go_on.wait(30)
+        return fold(*arguments)
+
+    monkeypatch.setattr(catalogue, "fold", waiting)
+    live.upsert(np.arange(200, 400), vectors(200, seed=1))
+    worker = threading.Thread(target=live.compact)
+    worker.start()
+    assert begun.wait(30)
+    assert live.status().compaction.running
+    live.upsert([7, 1000], np.stack([QUERY, -QUERY]))
+    live.remove([250])
+    with softindex.open(path, read_only=True) as reader:
+        for one in (live, reader):
+            snapshot = one.snapshot()
+            assert len(snapshot.sample(QUERY, 5, temperature=1.0).ids) == 5
+            assert len(snapshot) == 400
+    go_on.set()
+    worker.join()
+    assert live.status().compaction.completed == 1
+    assert live.status().delta_rows == 2
+    np.testing.assert_array_equal(live.snapshot().vectors([7, 1000]), [QUERY, -QUERY])
+    assert 250 not in live.snapshot().ids
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="changes the user of a child process")

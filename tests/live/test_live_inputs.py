@@ -126,6 +126,13 @@ def test_wrong_options_of_open_leave_nothing_behind(tmp_path, options):
     assert not (tmp_path / "catalogue").exists()
 
 
+def test_an_index_in_fewer_bits_cannot_become_a_catalogue(tmp_path):
+    index = softindex.build(np.eye(D, dtype=np.float32), storage="int8")
+    with pytest.raises(softindex.InputError, match="float32"):
+        softindex.open(tmp_path / "catalogue", create=index)
+    assert not (tmp_path / "catalogue").exists()
+
+
 def test_a_catalogue_is_not_made_where_one_is(tmp_path, live):
     with pytest.raises(softindex.InputError, match="a catalogue already"):
         softindex.open(tmp_path / "catalogue", create=D)

@@ -78,12 +78,15 @@ class SnapshotIds:
             place = np.minimum(np.searchsorted(self._removed, found), len(self._removed) - 1)
             if len(self._removed):
                 found[self._removed[place] == found] = -1
-        if self._rows is not None and (found is None or (found < 0).any()):
-            names, places = self._rows
-            numbers = names.find(ids, missing=-1)
-            came = np.where(numbers < 0, -1, places[numbers])
-            found = came if found is None else np.where(found < 0, came, found)
-        assert found is not None
+        if found is None:
+            found = self._find_rows(ids)
+        elif (found < 0).any():
+            # Only those that are left: most ids are usually in the generation.
+            if isinstance(ids, list) and found.ndim == 1:
+                left: Any = [ids[place] for place in np.flatnonzero(found < 0)]
+                found[found < 0] = self._find_rows(left)
+            else:
+                found = np.where(found < 0, self._find_rows(ids), found)
         unknown = found < 0
         if not unknown.any():
             return found
@@ -91,6 +94,14 @@ class SnapshotIds:
             wanted = np.asarray(ids, object)[unknown].flat[0]
             raise UnknownIdError(f"id {wanted!r} is not in this snapshot; pass ids of items that it holds.", wanted)
         return np.where(unknown, missing, found)
+
+    def _find_rows(self, ids: Any) -> Integers:
+        """Positions of these ids among the rows that came; -1 where there is none."""
+        if self._rows is None:
+            return np.full(np.shape(ids), -1, np.int64)
+        names, places = self._rows
+        numbers = names.find(ids, missing=-1)
+        return np.where(numbers < 0, -1, places[numbers])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Nothing: a snapshot is saved as an index of its own."""
