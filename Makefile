@@ -8,7 +8,7 @@ STUB := src/softindex/kernels/_native.pyi
 # Generates the types of the compiled module into the file $(1).
 write_stub = $(BIN)/python -m nanobind.stubgen -q -m softindex.kernels._native -o $(1) && $(BIN)/ruff format -q $(1)
 
-.PHONY: demo test test-arm wheel check-workflows test-browser crash crash-serve mutate check stub docs install bench sanitize sanitize-threads soak clean
+.PHONY: demo test test-arm fuzz wheel check-workflows test-browser crash crash-serve mutate check stub docs install bench sanitize sanitize-threads soak clean
 
 demo: .venv/core
 	$(BIN)/softindex demo
@@ -69,6 +69,16 @@ test-arm: .venv/core
 	for set in baseline avx2 avx512 avx512vnni; do \
 	  build/bits/bits-x86 $$set > build/bits/$$set.txt || { echo "this CPU has no $$set: only compiled"; continue; }; \
 	  diff build/bits/$$set.txt build/bits/aarch64.txt || exit 1; done
+
+# Every parser for a minute (FUZZ_SECONDS=600 for ten), from the files in tests/fuzz/corpus; inputs that fail are kept
+# in build/fuzz.
+FUZZ_SECONDS ?= 60
+fuzz: .venv/all
+	$(PIP) install atheris
+	for format in npy npz safetensors parquet hdf5 fvecs bvecs txt txt.gz manifest; do \
+	  mkdir -p build/fuzz/$$format && \
+	  $(BIN)/python tests/fuzz/readers.py $$format -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_final_stats=1 \
+	    -artifact_prefix=build/fuzz/$$format/ build/fuzz/$$format tests/fuzz/corpus/$$format || exit 1; done
 
 # A wheel as users get it: repaired, installed where there is no compiler, and tried.
 wheel: .venv/tools
