@@ -5,6 +5,7 @@ raises anything but a softindex error, takes ten seconds, or needs memory out of
 format for a minute, from the files in tests/fuzz/corpus; `--make-corpus` writes these.
 """
 
+import contextlib
 import resource
 import sys
 import tempfile
@@ -45,10 +46,8 @@ def read_manifest(folder):
 
     def one(data):
         (path / "manifest.json").write_bytes(data)
-        try:
+        with contextlib.suppress(softindex.SoftindexError):
             softindex.load(path)
-        except softindex.SoftindexError:
-            pass
 
     return one
 
@@ -98,7 +97,7 @@ def main():
         one = read_manifest(Path(folder)) if name == "manifest" else read_vectors(name, Path(folder))
         # The loader of an editable install hides what it imports from atheris: functions are instrumented one by one.
         for module in [module for name, module in sys.modules.items() if name.startswith(("softindex.", "numpy.lib"))]:
-            for key, value in list(vars(module).items()):
+            for _key, value in list(vars(module).items()):
                 if isinstance(value, types.FunctionType) and value.__module__ == module.__name__:
                     atheris.instrument_func(value)
         atheris.Setup([sys.argv[0], "-timeout=10", f"-rss_limit_mb={MEMORY >> 20}", *sys.argv[1:]], one)
