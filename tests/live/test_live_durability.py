@@ -293,12 +293,31 @@ def test_closing_leaves_one_database_file_and_a_lock_anybody_can_take(live, path
         live.upsert(1, QUERY)
 
 
-def test_a_catalogue_opened_before_a_fork_is_refused_after_it(live):
-    def work():
-        with pytest.raises(softindex.InputError, match="fork"):
-            live.upsert(1, QUERY)
+def test_a_catalogue_opened_before_a_fork_is_refused_after_it_but_snapshots_are_not(live):
+    """While another thread changes it: the child finds no lock taken."""
+    live.upsert(np.arange(250, 350), vectors(100, seed=1))
+    snapshot, ids, ended = live.snapshot(), np.arange(350), threading.Event()
+    before = exact(snapshot, ids)
 
-    assert in_child(work)
+    def change():
+        while not ended.is_set():
+            live.upsert(np.arange(100), vectors(100, seed=2))
+            live.snapshot().vectors([1, 300])
+
+    def work():
+        for call in (lambda: live.upsert(1, QUERY), live.snapshot, live.status, live.refresh):
+            with pytest.raises(softindex.InputError, match="fork"):
+                call()
+        np.testing.assert_array_equal(exact(snapshot, ids), before)
+
+    worker = threading.Thread(target=change)
+    worker.start()
+    try:
+        for _ in range(5):
+            assert in_child(work)
+    finally:
+        ended.set()
+        worker.join()
     assert isinstance(live, LiveIndex)
 
 

@@ -64,6 +64,7 @@ class LiveIndex:
         Raises:
             InputError: The catalogue holds no items.
         """
+        self._check_process()
         with self._changing:
             if self._snapshot is None:
                 if self._changes.count == 0:
@@ -84,6 +85,7 @@ class LiveIndex:
 
     def status(self) -> Status:
         """What the catalogue holds, what it takes on disk, and how compaction fares."""
+        self._check_process()
         with self._changing:
             changes, generation = self._changes, self._changes.generation
             rows, removed = changes.rows, int(np.count_nonzero(changes.removed))
@@ -212,6 +214,10 @@ class LiveIndex:
     def _check_open(self) -> None:
         if self._version is None:
             raise InputError("this catalogue is closed; open it again with softindex.open(path).")
+        self._check_process()
+
+    def _check_process(self) -> None:
+        # In a child, locks may be held by threads that do not exist there, and the items half changed.
         if self._process != os.getpid():
             raise InputError("this catalogue was opened before a fork; open it again in the new process.")
 

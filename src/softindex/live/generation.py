@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from softindex.errors import CorruptIndexError
 from softindex.fields import INDEX, Field, Table, whole_number
 from softindex.ids import IdMap, id_map_from_arrays
 from softindex.kernels import Guard
+from softindex.lazy import lazy
 from softindex.records import Floats, Integers, Json, Stored
 from softindex.remaining import MOMENTS
 from softindex.store import check_guards, load, save
@@ -77,7 +77,7 @@ class Generation:
         """Their number."""
         return len(self.arrays["means"])
 
-    @cached_property
+    @lazy
     def places(self) -> Integers | None:
         """(l,) position of each item that was there; None: its number."""
         gone = self.arrays["gone"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from softindex.errors import UnknownIdError
 from softindex.ids import IdMap, id_map
+from softindex.lazy import lazy
 from softindex.live.generation import Generation
 from softindex.records import Ids, Integers
 
@@ -38,7 +38,7 @@ class SnapshotIds:
         """As for the ids of an index."""
         return "strings" if self._strings else "integers"
 
-    @cached_property
+    @lazy
     def _rows(self) -> tuple[IdMap, Integers] | None:
         """The ids of the rows that are there, and their positions."""
         there = np.ones(self._count, bool)
@@ -50,7 +50,7 @@ class SnapshotIds:
         table = self._table[rows]
         return id_map(table, order, order.astype(np.int32)), rows + self._extent
 
-    @cached_property
+    @lazy
     def _table(self) -> Ids:
         return name_table(self._names[: self._count], strings=self._strings)
 
