@@ -11,10 +11,17 @@ namespace softindex {
 namespace {
 
 constexpr int64_t fan = 16;
-// Tiles weighed at a time: their columns are still in the cache when they are read again.
-constexpr int64_t tiles_at_once = 256;
+// Columns of sixteen tiles.
+constexpr int64_t block = fan * lanes;
+// Blocks weighed at a time: their columns are still in the cache when they are read again.
+constexpr int64_t blocks_at_once = 16;
 // Bytes of a column that are fetched as soon as it is drawn.
 constexpr int64_t fetched_bytes = 512;
+
+// See weigh_columns.cpp.
+int64_t tile_of(int64_t column) { return column / block * fan + column % lanes; }
+int place_in_tile(int64_t column) { return (int)(column / lanes % fan); }
+int64_t column_at(int64_t tile, int place) { return tile / fan * block + place * lanes + tile % fan; }
 
 double fold(const double* values) {
   double sums[lanes];
@@ -50,7 +57,7 @@ int64_t descend(const double* values, int64_t count, double& rest) {
 }  // namespace
 
 Coordinates::Coordinates(const PacLayer& layer) : layer_(layer), query_(padded(layer.d), 0.0f) {
-  int64_t nodes = padded(layer.d) / lanes;
+  int64_t nodes = (layer.d + block - 1) / block * fan;
   drawn_.assign(nodes, 0);
   removed_.assign(nodes, 0);
   for (;; nodes = (nodes + fan - 1) / fan) {
@@ -63,14 +70,14 @@ bool Coordinates::start(const Kernels& kernels, const float* query, double limit
   clear();
   sparse_ = false;
   ColumnMoments moments = {};
-  const int64_t tiles = (int64_t)drawn_.size();
-  for (int64_t t = 0; t < tiles; t += tiles_at_once) {
-    check_interrupt_every(1 << 20, t * tiles_at_once);
-    const int64_t begin = t * lanes, end = std::min(layer_.d, begin + tiles_at_once * lanes);
+  constexpr int64_t step = blocks_at_once * block;
+  for (int64_t begin = 0; begin < layer_.d; begin += step) {
+    check_interrupt_every(1 << 8, begin / step);
+    const int64_t end = std::min(layer_.d, begin + step);
     // Copied first: another thread may change the caller's numbers at any time.
     std::memcpy(query_.data() + begin, query + begin, (end - begin) * sizeof(float));
-    kernels.weigh_columns(query_.data() + begin, layer_.scales + begin, std::min(tiles_at_once, tiles - t),
-                          tree_[0].data() + t, moments);
+    kernels.weigh_columns(query_.data() + begin, layer_.scales + begin, padded(end - begin) / lanes,
+                          tree_[0].data() + begin / lanes, moments);
   }
   return finish(moments, limit, seed);
 }
@@ -83,20 +90,22 @@ bool Coordinates::start(const Kernels& kernels, const SparseQuery& query, double
     sparse_ = true;
   }
   for (int64_t i = 0; i < query.count; ++i) {
-    const int64_t tile = query.indices[i] / lanes;
     query_[query.indices[i]] = query.values[i];
-    if (touched_.empty() || touched_.back() != tile) touched_.push_back(tile);
+    if (touched_.empty() || touched_.back() != query.indices[i] / block) touched_.push_back(query.indices[i] / block);
   }
   ColumnMoments moments = {};
-  for (const int64_t t : touched_)
-    kernels.weigh_columns(query_.data() + t * lanes, layer_.scales + t * lanes, 1, tree_[0].data() + t, moments);
+  for (const int64_t each : touched_) {
+    const int64_t begin = each * block, count = std::min(block, padded(layer_.d) - begin) / lanes;
+    kernels.weigh_columns(query_.data() + begin, layer_.scales + begin, count, tree_[0].data() + each * fan, moments);
+  }
   return finish(moments, limit, seed);
 }
 
 bool Coordinates::finish(const ColumnMoments& moments, double limit, uint64_t seed) {
   const double squares = fold(moments.squares);
   if (!(squares <= limit)) return false;
-  norm_ = std::sqrt(squares);
+  // Rounded up: squares are added in float32, sixteen at a time, and tiny ones lose digits.
+  norm_ = std::sqrt(squares * (1 + 2e-6) + 2e-45 * (double)layer_.d);
   squared_weights_ = fold(moments.squared_weights);
   used_ = moments.used;
   for (size_t level = 1; level < tree_.size(); ++level) sum_tree(level);
@@ -121,10 +130,10 @@ void Coordinates::sum_tree(size_t level) {
     return;
   }
   int64_t span = 1, before = -1;
-  for (size_t l = 0; l < level; ++l) span *= fan;
-  for (const int64_t tile : touched_) {
-    if (tile / span != before) tree_[level][tile / span] = sum_children(level, tile / span);
-    before = tile / span;
+  for (size_t l = 1; l < level; ++l) span *= fan;
+  for (const int64_t each : touched_) {
+    if (each / span != before) tree_[level][each / span] = sum_children(level, each / span);
+    before = each / span;
   }
 }
 
@@ -135,14 +144,13 @@ double Coordinates::sum_children(size_t level, int64_t node) const {
 
 // Forgets the query before; a sparse one leaves only zeros behind.
 void Coordinates::clear() {
-  for (const int64_t column : which_) drawn_[column / lanes] = removed_[column / lanes] = 0;
-  for (const int64_t tile : touched_) {
-    std::fill_n(query_.begin() + tile * lanes, lanes, 0.0f);
-    int64_t node = tile;
-    for (std::vector<double>& level : tree_) {
-      level[node] = 0;
-      node /= fan;
-    }
+  for (const int64_t column : which_) drawn_[tile_of(column)] = removed_[tile_of(column)] = 0;
+  for (const int64_t each : touched_) {
+    const int64_t begin = each * block;
+    std::fill_n(query_.begin() + begin, std::min(block, padded(layer_.d) - begin), 0.0f);
+    std::fill_n(tree_[0].begin() + each * fan, fan, 0.0);
+    int64_t node = each;
+    for (size_t level = 1; level < tree_.size(); ++level, node /= fan) tree_[level][node] = 0;
   }
   touched_.clear();
   which_.clear();
@@ -156,9 +164,16 @@ void Coordinates::clear() {
   draws_ = 0;
 }
 
-double Coordinates::weight(int64_t column) const {
-  return std::fabs((double)query_[column] * (double)layer_.scales[column]);
+// The weights of the columns of a tile that are in the tree.
+void Coordinates::weigh_tile(int64_t tile, double* weights) const {
+  for (int place = 0; place < lanes; ++place) {
+    const int64_t column = column_at(tile, place);
+    const bool out = column >= layer_.d || (removed_[tile] >> place & 1);
+    weights[place] = out ? 0.0 : weight(column);
+  }
 }
+
+double Coordinates::weight(int64_t column) const { return (double)std::fabs(query_[column] * layer_.scales[column]); }
 
 void Coordinates::draw(int64_t count) {
   count = std::min(count, used_);
@@ -167,7 +182,7 @@ void Coordinates::draw(int64_t count) {
     const Uniforms two = stream_(draws_ / 2);
     const int64_t column = pick(draws_ % 2 == 0 ? two.first : two.second);
     ++draws_;
-    if ((drawn_[column / lanes] >> (column % lanes) & 1) == 0) add(column);
+    if ((drawn_[tile_of(column)] >> place_in_tile(column) & 1) == 0) add(column);
     if (2 * rejected_ >= root_) remove_drawn();
   }
 }
@@ -181,15 +196,15 @@ int64_t Coordinates::pick(double uniform) const {
     node = begin + descend(sums.data() + begin, count, rest);
   }
   double weights[lanes];
-  for (int l = 0; l < lanes; ++l) weights[l] = (removed_[node] >> l & 1) ? 0.0 : weight(node * lanes + l);
-  return node * lanes + descend(weights, lanes, rest);
+  weigh_tile(node, weights);
+  return column_at(node, (int)descend(weights, lanes, rest));
 }
 
 void Coordinates::add(int64_t column) {
   const char* const numbers = (const char*)(layer_.columns + column * layer_.stride);
   const int64_t bytes = std::min<int64_t>(layer_.stride * sizeof(float), fetched_bytes);
   for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(numbers + byte, 0, 3);
-  drawn_[column / lanes] |= (uint16_t)(1 << column % lanes);
+  drawn_[tile_of(column)] |= (uint16_t)(1 << place_in_tile(column));
   const double share = weight(column) / total_, left = std::max(1.0 - taken_, share), inverse = 1.0 / (left * left);
   taken_ += share;
   rejected_ += weight(column);
@@ -205,10 +220,10 @@ void Coordinates::add(int64_t column) {
 void Coordinates::remove_drawn() {
   for (; settled_ < drawn(); ++settled_) {
     const int64_t column = which_[settled_];
-    int64_t node = column / lanes;
-    removed_[node] |= (uint16_t)(1 << column % lanes);
+    int64_t node = tile_of(column);
+    removed_[node] |= (uint16_t)(1 << place_in_tile(column));
     double weights[lanes];
-    for (int l = 0; l < lanes; ++l) weights[l] = (removed_[node] >> l & 1) ? 0.0 : weight(node * lanes + l);
+    weigh_tile(node, weights);
     tree_[0][node] = fold(weights);
     for (size_t level = 1; level < tree_.size(); ++level) {
       node /= fan;
@@ -235,17 +250,17 @@ double Coordinates::heavy_product(int64_t row) const {
 void Coordinates::list_used(std::vector<int64_t>& which, std::vector<double>& values) const {
   which.clear();
   values.clear();
-  const auto list = [&](int64_t tile) {
-    for (int64_t column = tile * lanes; column < (tile + 1) * lanes; ++column) {
+  const auto list = [&](int64_t begin, int64_t end) {
+    for (int64_t column = begin; column < end; ++column) {
       if (!(weight(column) > 0)) continue;
       which.push_back(column);
       values.push_back((double)query_[column]);
     }
   };
   if (sparse_)
-    for (const int64_t tile : touched_) list(tile);
+    for (const int64_t each : touched_) list(each * block, std::min(layer_.d, (each + 1) * block));
   else
-    for (int64_t tile = 0; tile < (int64_t)drawn_.size(); ++tile) list(tile);
+    list(0, layer_.d);
 }
 
 }  // namespace softindex

@@ -18,7 +18,8 @@ struct SparseQuery {
 
 // The weight of a column is |query| times its root mean square. Columns are drawn one after the other, each in
 // proportion to its weight among those not drawn yet: along a tree of sums, sixteen to a node, whose leaves are tiles
-// of sixteen columns. Columns that were drawn stay in the tree and are rejected, until they hold half of its weight.
+// of sixteen columns; see weigh_columns.cpp for which. Columns that were drawn stay in the tree and are rejected, until
+// they hold half of its weight.
 //
 // With y_r the product of the r-th column, p_r its share of all weights and P_r the share of those before it,
 //   t_r = y_1 + ... + y_(r-1) + y_r (1 - P_r) / p_r
@@ -36,8 +37,8 @@ class Coordinates {
   void draw(int64_t count);
 
   const float* query() const { return query_.data(); }  // (padded(d))
-  double norm() const { return norm_; }
-  double total() const { return total_; }  // of all weights
+  double norm() const { return norm_; }                 // rounded up
+  double total() const { return total_; }               // of all weights
   double squared_weights() const { return squared_weights_; }
   int64_t used() const { return used_; }    // columns with any weight
   double heavy_product(int64_t row) const;  // of the heavy numbers of a row with the query
@@ -54,6 +55,7 @@ class Coordinates {
   bool finish(const ColumnMoments& moments, double limit, uint64_t seed);
   void clear();
   void sum_tree(size_t level);
+  void weigh_tile(int64_t tile, double* weights) const;
   double weight(int64_t column) const;
   double sum_children(size_t level, int64_t node) const;
   int64_t pick(double uniform) const;
@@ -65,8 +67,8 @@ class Coordinates {
   std::vector<std::vector<double>> tree_;  // sums of tiles, of sixteen tiles, and so on
   double root_ = 0;                        // sum of the last of them
   std::vector<uint16_t> drawn_, removed_;  // one bit per column, one number per tile
-  std::vector<int64_t> touched_;           // tiles of a sparse query
-  bool sparse_ = true;                     // whether only those tiles have anything
+  std::vector<int64_t> touched_;           // blocks of sixteen tiles where a sparse query has anything
+  bool sparse_ = true;                     // whether only those have
   Stream stream_{};
   uint64_t draws_ = 0;
   double norm_ = 0, total_ = 0, squared_weights_ = 0;

@@ -44,7 +44,7 @@ bool Estimates::start(const Kernels& kernels, Temperature temperature, double sh
   temperature_ = temperature;
   budget_ = share * std::min(price_by_rows(), price_by_columns());
   pulled_ = scored_ = 0;
-  spent_ = Prices::row * (double)layer_.n;
+  spent_ = Prices::row * (double)layer_.n + Prices::query * (double)coordinates_.used();
   if (price_of_columns(first_columns, layer_.groups(), std::min(first_columns, columns())) > room()) return false;
   std::fill(state_.begin(), state_.end(), 0.0);
   std::fill(counts_.begin(), counts_.end(), 0);

@@ -16,12 +16,13 @@ constexpr int64_t first_columns = 48;
 
 // What things take, in nanoseconds of one core. Only the ratios matter, and only to the choice of what to do next.
 struct Prices {
-  double scan;                         // a number, when all rows are scored
-  double column;                       // drawing one, and reaching its numbers
-  double visit;                        // reaching the numbers of one, when all columns of a query are added up
-  static constexpr double pull = 0.3;  // a number
-  static constexpr double add = 0.2;   // a number, when all columns of a query are added up
-  static constexpr double row = 25.0;  // preparing one, and comparing it after the first look
+  double scan;                          // a number, when all rows are scored
+  double column;                        // drawing one, and reaching its numbers
+  double visit;                         // reaching the numbers of one, when all columns of a query are added up
+  static constexpr double pull = 0.3;   // a number
+  static constexpr double add = 0.2;    // a number, when all columns of a query are added up
+  static constexpr double query = 0.2;  // weighing a column of a query
+  static constexpr double row = 25.0;   // preparing one, and comparing it after the first look
 
   explicit Prices(const PacLayer& layer);
 };

@@ -20,7 +20,7 @@ constexpr double float_error = (float_stretch / lanes + 8) * 0x1p-24;
 constexpr double tiny = 1e-33;
 // If more rows than these may have to be scored in double as well, the others are scored only in double: some, and one
 // of so many.
-constexpr int64_t few_doubtful = 3, doubtful_share = 16;
+constexpr int64_t few_doubtful = 3, doubtful_share = 32;
 constexpr int64_t rows_at_once = 8;
 
 }  // namespace
@@ -32,13 +32,12 @@ FullScan::FullScan(const PacLayer& layer)
 bool FullScan::by_rows(const Kernels& kernels, const ScanRequest& request) {
   best_.clear();
   again_ = 0;
-  error_ = request.temperature.inverse * (float_error * request.coordinates.norm() * layer_.longest + tiny);
-  if (cached_ && error_ <= request.slack && doubtful_share * request.k <= layer_.n) {
+  if (cached_ && rows_at_once * request.k <= layer_.n) {
     if (!scan_float(kernels, request)) return false;
   } else {
     error_ = 0;
     scan_double(kernels, request, 0);
-    if (!compare(request, 0)) return false;
+    if (!compare(kernels, request, 0)) return false;
   }
   finish(kernels);
   return true;
@@ -59,7 +58,7 @@ bool FullScan::by_columns(const Kernels& kernels, const ScanRequest& request) {
                         layer_.groups(), logits_.data());
   }
   for (int64_t row = 0; row < layer_.n; ++row) logits_[row] += request.coordinates.heavy_product(row);
-  if (!compare(request, 0)) return false;
+  if (!compare(kernels, request, 0)) return false;
   finish(kernels);
   return true;
 }
@@ -81,16 +80,18 @@ void FullScan::scan_double(const Kernels& kernels, const ScanRequest& request, i
 }
 
 // Makes logits of the dot products from `begin` on, and finds the best among them.
-bool FullScan::compare(const ScanRequest& request, int64_t begin) {
-  bool finite = true;
-  for (int64_t row = begin; row < layer_.n; ++row) {
-    logits_[row] = request.temperature.logit(layer_, row, logits_[row]);
-    finite &= std::fabs(logits_[row]) < HUGE_VAL;
+bool FullScan::compare(const Kernels& kernels, const ScanRequest& request, int64_t begin) {
+  double* const logits = logits_.data();
+  const LogitTerms terms = {request.temperature.inverse, layer_.bias == nullptr ? nullptr : layer_.bias + begin,
+                            layer_.log_bias == nullptr ? nullptr : layer_.log_bias + begin};
+  const double largest = kernels.make_logits(logits + begin, layer_.n - begin, terms);
+  if (std::isnan(largest)) return false;
+  const int64_t* out = std::lower_bound(request.excluded.begin, request.excluded.end, begin);
+  if (request.k == 1 && out == request.excluded.end) {
+    offer(std::find(logits + begin, logits + layer_.n, largest) - logits, 1);
+    return true;
   }
-  if (!finite) return false;
-  for (const int64_t* out = std::lower_bound(request.excluded.begin, request.excluded.end, begin);
-       out < request.excluded.end; ++out)
-    logits_[*out] = -HUGE_VAL;
+  for (; out < request.excluded.end; ++out) logits[*out] = -HUGE_VAL;
   for (int64_t row = begin; row < layer_.n; ++row) offer(row, request.k);
   return true;
 }
@@ -99,11 +100,18 @@ bool FullScan::compare(const ScanRequest& request, int64_t begin) {
 bool FullScan::scan_float(const Kernels& kernels, const ScanRequest& request) {
   const float *const rows = (const float*)layer_.rows.first, *const query = request.coordinates.query();
   const int64_t *out = request.excluded.begin, n = layer_.n, d = layer_.d;
+  error_ = request.temperature.inverse * (float_error * request.coordinates.norm() * layer_.longest + tiny);
+  // Where rounding moves logits by more than log Z allows, rows count that are so far below the best that all others
+  // together change it by less.
+  margin_ = error_ <= request.slack ? 0.0 : std::max(0.0, std::log((double)n / request.slack));
+  error_ = std::min(error_, request.slack);
   doubtful_.clear();
   lows_.clear();
+  const int64_t most = request.k + few_doubtful + n / doubtful_share;
   int64_t begin = 0;
   for (; begin < n; begin += rows_at_once) {
-    if ((int64_t)doubtful_.size() > request.k + few_doubtful + n / doubtful_share) break;
+    if (doubts() > most) drop_settled(request);
+    if (doubts() > most) break;
     const int64_t end = std::min(n, begin + rows_at_once);
     kernels.scan_stretches({rows + begin * d, end - begin, d, rows + n * d}, query, logits_.data() + begin);
     for (int64_t row = begin; row < end; ++row) {
@@ -120,7 +128,7 @@ bool FullScan::scan_float(const Kernels& kernels, const ScanRequest& request) {
   settle_doubts(kernels, request);
   if (begin >= n) return true;
   scan_double(kernels, request, begin);
-  return compare(request, begin);
+  return compare(kernels, request, begin);
 }
 
 // How far float32 may have moved the logit of a row.
@@ -132,7 +140,7 @@ double FullScan::radius(const ScanRequest& request, int64_t row) const {
 void FullScan::doubt(const ScanRequest& request, int64_t row) {
   const double width = radius(request, row), low = logits_[row] - width;
   const bool full = (int64_t)lows_.size() == request.k;
-  if (full && logits_[row] + width < lows_[0]) return;
+  if (full && logits_[row] + width < lows_[0] - margin_) return;
   doubtful_.push_back(row);
   if (full && low <= lows_[0]) return;
   if (full) {
@@ -143,11 +151,16 @@ void FullScan::doubt(const ScanRequest& request, int64_t row) {
   std::push_heap(lows_.begin(), lows_.end(), std::greater<double>());
 }
 
+// Forgets the rows that cannot be among the best any more.
+void FullScan::drop_settled(const ScanRequest& request) {
+  const auto settled = [&](int64_t row) { return logits_[row] + radius(request, row) < lows_[0] - margin_; };
+  doubtful_.erase(std::remove_if(doubtful_.begin(), doubtful_.end(), settled), doubtful_.end());
+}
+
 // Scores in double the rows that may still be among the best, neighbours together.
 void FullScan::settle_doubts(const Kernels& kernels, const ScanRequest& request) {
-  const auto settled = [&](int64_t row) { return logits_[row] + radius(request, row) < lows_[0]; };
-  doubtful_.erase(std::remove_if(doubtful_.begin(), doubtful_.end(), settled), doubtful_.end());
-  again_ = (int64_t)doubtful_.size();
+  drop_settled(request);
+  again_ = doubts();
   for (size_t i = 0, j; i < doubtful_.size(); i = j) {
     for (j = i + 1; j < doubtful_.size() && doubtful_[j] == doubtful_[j - 1] + 1;) ++j;
     const int64_t first = doubtful_[i], last = doubtful_[j - 1];

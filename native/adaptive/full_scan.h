@@ -48,8 +48,10 @@ class FullScan {
   bool scan_float(const Kernels& kernels, const ScanRequest& request);
   double radius(const ScanRequest& request, int64_t row) const;
   void doubt(const ScanRequest& request, int64_t row);
+  int64_t doubts() const { return (int64_t)doubtful_.size(); }
+  void drop_settled(const ScanRequest& request);
   void settle_doubts(const Kernels& kernels, const ScanRequest& request);
-  bool compare(const ScanRequest& request, int64_t begin);
+  bool compare(const Kernels& kernels, const ScanRequest& request, int64_t begin);
   bool is_better(int64_t a, int64_t b) const;
   void offer(int64_t row, int64_t k);
   void finish(const Kernels& kernels);
@@ -61,7 +63,7 @@ class FullScan {
   std::vector<int64_t> best_;     // a heap while rows are offered: the worst of them first
   std::vector<int64_t> doubtful_, which_;
   std::vector<double> lows_, values_;
-  double log_z_ = 0, error_ = 0;
+  double log_z_ = 0, error_ = 0, margin_ = 0;
   int64_t again_ = 0;
 };
 

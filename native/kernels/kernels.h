@@ -57,6 +57,12 @@ constexpr int64_t float_stretch = 1024;
 // Rows of up to so many numbers are short for `scan_all_double`.
 constexpr int64_t short_row = 1536;
 
+// What `make_logits` does to dot products: both biases may be null.
+struct LogitTerms {
+  double inverse;  // of the temperature
+  const float *bias, *log_bias;
+};
+
 // Sums over the columns of a query, lane by lane: see weigh_columns.cpp.
 struct ColumnMoments {
   double squares[lanes], squared_weights[lanes];

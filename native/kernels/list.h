@@ -35,6 +35,7 @@
   KERNEL(void, scan_double, (Rows rows, int64_t stride, const float* query, double* sums))                             \
   KERNEL(void, scan_all_double, (Rows rows, const float* query, double* dots))                                         \
   KERNEL(void, scan_stretches, (Rows rows, const float* query, double* dots))                                          \
+  KERNEL(double, make_logits, (double* dots, int64_t count, const LogitTerms& terms))                                  \
   KERNEL(double, sum_exponentials, (const double* logits, int64_t count, double peak))                                 \
   KERNEL(void, weigh_columns,                                                                                          \
          (const float* query, const float* scales, int64_t tiles, double* sums, ColumnMoments& moments))               \

@@ -6,29 +6,50 @@ namespace softindex {
 namespace SOFTINDEX_TARGET {
 namespace {
 
-SOFTINDEX_INLINE Doubles magnitude(Doubles value) { return (Doubles)((DoubleBits)value & (DoubleBits{} + INT64_MAX)); }
+SOFTINDEX_INLINE Vector magnitude(Vector value) { return (Vector)((IntVector)value & INT32_MAX); }
+
+SOFTINDEX_INLINE DoubleLanes widen(const Lanes& value) {
+  float numbers[lanes];
+  store(numbers, value);
+  DoubleLanes result;
+  for (int p = 0; p < double_parts; ++p) result.part[p] = load_doubles(numbers + p * double_width);
+  return result;
+}
 
 }  // namespace
 
-// For tiles of sixteen columns: sums[t] = the sum of the weights |query scale| in tile t. Adds to the moments, lane by
-// lane, query^2 and weight^2, and counts the columns with any weight. query, scales, sums: start at the first tile.
-void weigh_columns(const float* query, const float* scales, int64_t tiles, double* sums, ColumnMoments& moments) {
+// Weights |query scale| of `count` times sixteen columns, in blocks of sixteen times sixteen: the columns
+// 256 b + 16 i + l, i = 0 .. 15, are tile 16 b + l, and sums has the sum of each tile. So sums never cross lanes. Adds
+// to the moments, lane by lane, query^2 (in float32 within a block) and weight^2, and counts the columns with any
+// weight.
+void weigh_columns(const float* query, const float* scales, int64_t count, double* sums, ColumnMoments& moments) {
   DoubleLanes squares = load_double_lanes(moments.squares), weights = load_double_lanes(moments.squared_weights);
-  DoubleBits used = {};
-  for (int64_t t = 0; t < tiles; ++t) {
-    DoubleLanes weight;
-    for (int p = 0; p < double_parts; ++p) {
-      const Doubles value = load_doubles(query + t * lanes + p * double_width);
-      weight.part[p] = magnitude(value * load_doubles(scales + t * lanes + p * double_width));
-      squares.part[p] += value * value;
-      weights.part[p] += weight.part[p] * weight.part[p];
-      used -= weight.part[p] > 0.0;
+  IntVector used = {};
+  for (int64_t begin = 0; begin < count; begin += lanes) {
+    const int64_t end = begin + lanes < count ? begin + lanes : count;
+    DoubleLanes sum = {};
+    Lanes square = {};
+    for (int64_t i = begin; i < end; ++i) {
+      const Lanes value = load(query + i * lanes), scale = load(scales + i * lanes);
+      Lanes weight;
+      for (int p = 0; p < parts; ++p) {
+        weight.part[p] = magnitude(value.part[p] * scale.part[p]);
+        used -= weight.part[p] > 0.0f;
+      }
+      add_product(square, value, value);
+      const DoubleLanes wide = widen(weight);
+      for (int p = 0; p < double_parts; ++p) {
+        sum.part[p] += wide.part[p];
+        weights.part[p] += wide.part[p] * wide.part[p];
+      }
     }
-    sums[t] = fold(weight);
+    store_double_lanes(sums + begin, sum);
+    const DoubleLanes wide = widen(square);
+    for (int p = 0; p < double_parts; ++p) squares.part[p] += wide.part[p];
   }
   store_double_lanes(moments.squares, squares);
   store_double_lanes(moments.squared_weights, weights);
-  for (int l = 0; l < double_width; ++l) moments.used += used[l];
+  for (int l = 0; l < width; ++l) moments.used += used[l];
 }
 
 }  // namespace SOFTINDEX_TARGET

@@ -30,7 +30,8 @@ def estimate(weights, query, order):
     x = query.astype(np.float64)
     columns = made.columns[:, :n].T.astype(np.float64)
     known = (x[made.heavy_columns] * made.heavy).sum(axis=1)
-    importance = np.abs(x * made.scales[:d].astype(np.float64))
+    # In float32, like the native code.
+    importance = np.abs(query * made.scales[:d]).astype(np.float64)
     total = importance.sum()
     shares = importance[order] / total
     before = np.concatenate([[0.0], np.cumsum(shares)[:-1]])

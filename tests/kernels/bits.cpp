@@ -136,6 +136,8 @@ void weights(const Kernels& kernels, Numbers& numbers) {
   kernels.weigh_masses(masses.data(), rows, weights.data(), prefix.data());
   Hash().add(weights).add(prefix).print("weigh_masses");
   Hash().add(kernels.sum_exponentials(masses.data(), rows, 29.0)).print("sum_exponentials");
+  kernels.make_logits(masses.data(), rows - 3, {0.7, weights.data(), weights.data() + 1});
+  Hash().add(masses).print("make_logits");
 }
 
 void in_double(const Kernels& kernels, Numbers& numbers) {
