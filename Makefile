@@ -152,11 +152,11 @@ clean:
 	touch $@
 
 .venv/all: .venv/core
-	$(PIP) install -c constraints.txt --no-build-isolation -e ".[data,train,mol,serve,dev]"
+	$(PIP) install -c constraints.txt --no-build-isolation -e ".[data,train,mol,serve,ray,dev]"
 	touch $@
 
 .venv/bench: .venv/all
-	$(PIP) install -c constraints.txt --no-build-isolation -e ".[data,train,mol,serve,dev,bench]"
+	$(PIP) install -c constraints.txt --no-build-isolation -e ".[data,train,mol,serve,ray,dev,bench]"
 	touch $@
 
 .venv/docs: .venv/all

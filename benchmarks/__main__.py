@@ -28,6 +28,7 @@ SECTIONS = {
     "live": "live:run",
     "serve": "serve:run",
     "decisions": "decisions:run",
+    "ray": "shards:run",
     "large": "large:run",
 }
 USUAL = ("audit", "draws", "limits", "fidelity", "stated", "defaults", "threads", "restricted", "build", "partition")

@@ -17,6 +17,7 @@ from softindex.errors import (
     NotAnIndexError,
     SaveError,
     ServiceError,
+    ShardError,
     SoftindexError,
     StorageError,
     UnknownIdError,
@@ -45,6 +46,7 @@ __all__ = [
     "NotAnIndexError",
     "SaveError",
     "ServiceError",
+    "ShardError",
     "SoftindexError",
     "StorageError",
     "TopK",
@@ -63,11 +65,11 @@ __version__ = _version("softindex")
 
 def __getattr__(name: str) -> _Any:
     # The core must not import torch, which `train` needs, so these products load when they are first used.
-    if name not in ("decisions", "mol", "sharded", "train"):
+    if name not in ("decisions", "mol", "ray", "sharded", "train"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _import_module(f"{__name__}.{name}")
 
 
 def __dir__() -> list[str]:
     # `train` is not in __all__: `from softindex import *` must work without torch.
-    return sorted({*globals(), *__all__, "train"})
+    return sorted({*globals(), *__all__, "ray", "train"})

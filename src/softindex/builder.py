@@ -36,7 +36,7 @@ from softindex.sketch import draw_sketch
 from softindex.tails import measure_tails
 from softindex.vectors import WithBias, read, rearrange
 
-__all__ = ["build"]
+__all__ = ["build", "build_shard"]
 
 
 class _Plan(NamedTuple):
@@ -53,6 +53,8 @@ class _Plan(NamedTuple):
     threads: Any
     """As it was given, and then an int."""
     biased: bool
+    centroids: Floats | None = None
+    """Trained elsewhere; None: those of this build."""
 
 
 def build(
@@ -117,6 +119,25 @@ def build(
     return index if batch is None else _calibrate(index, batch, threads=plan.threads, progress=progress)
 
 
+def build_shard(vectors: Any, ids: Any, centroids: Floats, *, threads: int, **options: Any) -> Index:
+    """An index of part of a catalogue, with centroids (k, d) that were trained on a sample of all of it.
+
+    options: dispersion, codes, sketch, storage and seed of `build`.  A part too small for that many clusters gets its
+    own.
+    """
+    source = read(vectors, ids=ids)
+    n, d = source.vectors.shape
+    few = len(centroids) * 2 > n
+    asked: dict[str, Any] = {"dispersion": "auto", "codes": False, "sketch": None, "storage": "float32", "seed": 0}
+    asked |= options
+    dispersion = asked.pop("dispersion")
+    fixed: dict[str, Any] = {"tree": False, "leaf_items": None, "threads": threads, "biased": False}
+    plan = _check(_Plan(None if few else len(centroids), dispersion, **fixed, **asked), d)
+    check_vectors(source.vectors)
+    contents = _build(source.vectors, source.ids, None, plan._replace(centroids=None if few else centroids), None)
+    return Index(_describe(contents, d, False, dispersion if isinstance(dispersion, str) else plan.dispersion))
+
+
 def _describe(contents: Contents, d: int, biased: bool, dispersion: str | int) -> Contents:
     """The contents with what only the caller's arguments say."""
     added = {"dim": d, "bias": biased, "dispersion_asked": dispersion}
@@ -175,7 +196,8 @@ def _build(items: Any, ids: Ids | None, log_bias: Floats | None, plan: _Plan, re
         parts, branches = grow(items, plan.clusters, leaf_items=plan.leaf_items, seed=plan.seed, **every)
     else:
         clusters = plan.clusters or max(1, round(len(items) ** 0.5))
-        parts = partition(items, clusters, seed=plan.seed, **every)
+        trained = plan.centroids if plan.centroids is not None and len(plan.centroids) == clusters else None
+        parts = partition(items, clusters, seed=plan.seed, trained=trained, **every)
     order, offsets = order_by_cluster(parts)
     shuffle_clusters(order, offsets, seed=plan.seed)
     positions = inverse_order(order)

@@ -13,6 +13,7 @@ __all__ = [
     "NotAnIndexError",
     "SaveError",
     "ServiceError",
+    "ShardError",
     "SoftindexError",
     "StorageError",
     "UnknownIdError",
@@ -72,6 +73,14 @@ class ServiceError(SoftindexError):
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
+
+
+class ShardError(SoftindexError):
+    """A shard of a distributed index did not answer, and no replica of it did; `shard` is its number."""
+
+    def __init__(self, message: str, shard: int | None = None) -> None:
+        super().__init__(message)
+        self.shard = shard
 
 
 def show(value: Any) -> str:

@@ -51,6 +51,7 @@ def partition(
     relocations: int | None = None,
     largest: float | None = LARGEST,
     report: Report | None = None,
+    trained: Floats | None = None,
 ) -> Partition:
     """Assign every item to one of `clusters` clusters by k-means.
 
@@ -62,6 +63,8 @@ def partition(
     for the parts: their items go to the next nearest centroid.  A cluster stays larger only where one vector, repeated,
     makes up three quarters of it.  Clusters left empty take over the far items of a large cluster; they stay empty only
     where the items have fewer distinct vectors than there are clusters.
+
+    trained: centroids (clusters, d) to use instead of training some, as shards of one catalogue do.
 
     relocations: iterations that also move centroids to where they are missed most; None: all but the last ones.
 
@@ -83,9 +86,12 @@ def partition(
         frame, sample = _sample(vectors, clusters, random)
         moving = max(0, iterations - 1 - SETTLING) if relocations is None else relocations
         block = block_rows(vectors.shape[1])
-        centroids = train(
-            sample, clusters, random, pool, iterations=iterations, report=progress, relocations=moving, block=block
-        )
+        if trained is not None:
+            centroids = np.ascontiguousarray(frame(trained), np.float32)
+        else:
+            centroids = train(
+                sample, clusters, random, pool, iterations=iterations, report=progress, relocations=moving, block=block
+            )
         del sample
         assignment = np.empty(n, dtype=np.int32)
         for done in assign(vectors, centroids, pool, frame=frame, labels=assignment, block=block):

@@ -1,0 +1,28 @@
+"""Imports Ray where it is first needed, and checks that a cluster is connected."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from softindex.errors import InputError, MissingDependencyError
+
+__all__ = ["connected", "need"]
+
+
+def need(name: str = "ray") -> Any:
+    """The module `ray`, or one inside it."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f'softindex.ray needs {error.name}; run pip install ".[ray]" in a checkout of softindex.'
+        ) from error
+
+
+def connected() -> Any:
+    """The module `ray` of a process that is connected to a cluster: this library never starts one."""
+    ray = need()
+    if not ray.is_initialized():
+        raise InputError("Ray is not connected; call ray.init() to start it here, or ray.init(address='auto').")
+    return ray
