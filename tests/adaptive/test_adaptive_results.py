@@ -21,7 +21,7 @@ def layer(case):
 
 @pytest.mark.parametrize(("guarantee", "k"), [("exact", 3), ("deterministic", 3), ("calibrated", 3), ("pac", 1)])
 def test_a_result_says_what_is_proven_and_what_it_cost(make_case, guarantee, k):
-    # Estimates win where rows are long.
+    # At 4,096 the columns that these leads take would cost more than a quarter of a scan: pac must score everything.
     case = make_case(n=500, d=16_384 if guarantee == "pac" else 4096, planted=30.0, noise=0.1)
     soft = layer(case)
     soft.calibrate(case.queries, confidence=0.8)

@@ -39,8 +39,7 @@ def heavy_competitors(count):
     """The best row is spread out; twenty others share columns that no other has."""
 
     def make(rng):
-        # Little noise: estimates must win, or nothing would be tested.
-        weights, query = noise(rng, 0.001)
+        weights, query = noise(rng)
         where = rng.choice(D, count, replace=False)
         weights[:20] = 0
         weights[1:20, where] = query[where] * 26 / count

@@ -47,6 +47,39 @@ def test_rows_of_scipy_are_queries(made):
         np.testing.assert_array_equal(found.ids, expected.ids)
 
 
+def test_nothing_of_another_query_stays_behind(made):
+    """Sparse and dense queries in turns, which share memory: the same bits as alone, for all that an answer holds."""
+    soft, _, _, dense = made
+    scipy = pytest.importorskip("scipy.sparse")
+    rng = np.random.default_rng(1)
+    full = rng.standard_normal(3000).astype(np.float32)
+    few = np.where(rng.random(3000) < 0.01, full, 0).astype(np.float32)
+    sparse = {id(each): scipy.csr_matrix(each[None]) for each in (few, dense)}
+    options = {"temperature": 0.5, "guarantee": "pac", "confidence": 0.9, "threads": 1}
+    alone = {
+        id(each): AdaptiveSoftmax(soft._solver.layer.rows.array).top_k(each[None], 3, **options)
+        for each in (full, few, dense)
+    }
+    for each in (few, full, dense, full, full, few, dense, few):
+        for queries in [each[None], *([sparse[id(each)]] if id(each) in sparse else [])]:
+            found, expected = soft.top_k(queries, 3, **options), alone[id(each)]
+            for name in ("ids", "scores", "log_prob", "multiplications", "guarantee"):
+                np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    batch, options["temperature"] = np.stack([few, dense, few]), [0.5, 2.0, 1.0]
+    found, expected = (soft.top_k(each, 3, **options) for each in (scipy.csr_matrix(batch), batch))
+    np.testing.assert_array_equal(found.log_prob, expected.log_prob)
+
+
+def test_zeros_and_repeated_indices(made):
+    soft, indices, values, dense = made
+    options = {"temperature": 0.5, "guarantee": "pac"}
+    twice = (np.concatenate([indices, indices]), np.concatenate([values, values]))
+    np.testing.assert_array_equal(soft.top_k(twice, 2, **options).scores, soft.top_k(2 * dense, 2, **options).scores)
+    nothing = soft.top_k((np.empty(0, int), np.empty(0)), 2, **options)
+    np.testing.assert_array_equal(nothing.ids, [0, 1])
+    np.testing.assert_allclose(nothing.log_prob, -np.log(60))
+
+
 def test_a_query_of_few_numbers_reads_only_their_columns(made):
     soft, indices, values, dense = made
     found = soft.top_k((indices, values), 1, temperature=1.0, guarantee="pac")
@@ -68,3 +101,5 @@ def test_a_query_of_few_numbers_reads_only_their_columns(made):
 def test_what_is_no_query_is_refused(made, query, said):
     with pytest.raises(InputError, match=said):
         made[0].top_k(query, 1, temperature=1.0)
+    with pytest.raises(InputError, match=said):
+        made[0].top_k(query, 1, temperature=1.0, guarantee="pac")

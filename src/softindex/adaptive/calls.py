@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from softindex.adaptive.classes import Exclusion
+from softindex.adaptive.queries import SparseQueries
 from softindex.records import Doubles, Floats, Integers
 from softindex.temperatures import temperature_of
 
@@ -19,7 +20,7 @@ class Call:
     """The queries of one call, and what they have in common."""
 
     vectors: Floats
-    """(b, d)"""
+    """(b, d), or (b, 0) where `sparse` has them."""
     single: bool
     """Whether the caller passed one query (d,)."""
     temperature: float | Doubles
@@ -28,6 +29,8 @@ class Call:
     threads: int
     limit: float = math.inf
     """Largest square of a query's length; only native code that copies the queries looks at it."""
+    sparse: SparseQueries | None = None
+    """The queries, where they are sparse and the guarantee is "pac"."""
 
     def inverse(self, row: int) -> float:
         """One over the temperature of a query."""
@@ -40,7 +43,13 @@ class Call:
         return [
             (
                 rows,
-                replace(self, vectors=self.vectors[rows], temperature=float(one), exclusion=self.exclusion.take(rows)),
+                replace(
+                    self,
+                    vectors=self.vectors[rows],
+                    temperature=float(one),
+                    exclusion=self.exclusion.take(rows),
+                    sparse=None if self.sparse is None else self.sparse.take(rows),
+                ),
             )
             for rows, one in zip(groups, different, strict=True)
         ]

@@ -101,5 +101,11 @@ class Pac:
         wanted, excluded = self._goals(k, goal.epsilon, confidence, call.temperature), call.exclusion.joined()
         exclusions = None if excluded is None else PacExclusions(*excluded)
         answers = PacAnswers(found.rows, found.scores, found.log_prob, found.log_z, found.costs)
-        self._native.answer(call.vectors, call.limit, wanted, exclusions, call.threads, answers)
+        if call.sparse is None:
+            self._native.answer(call.vectors, call.limit, wanted, exclusions, call.threads, answers)
+        else:
+            given = call.sparse
+            self._native.answer_sparse(
+                given.offsets, given.columns, given.values, wanted, exclusions, call.threads, answers
+            )
         return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,7 +22,7 @@ from softindex.adaptive.classes import check_classes, check_exclude
 from softindex.adaptive.conformal import fewest_queries
 from softindex.adaptive.goals import BestClasses, Nucleus
 from softindex.adaptive.layer import Layer
-from softindex.adaptive.queries import MAX_SQUARED_NORM, as_given, check_given
+from softindex.adaptive.queries import Given, as_given, check_given
 from softindex.adaptive.rows import Rows
 from softindex.adaptive.sampling import TOP_K, SampleMethod, check_method, collect_draws, draw_among, left_out
 from softindex.adaptive.screen import encode
@@ -364,13 +363,13 @@ class AdaptiveSoftmax:
         return self._made
 
     def _call(
-        self, queries: Any, temperature: Any, chosen: tuple[Any, Any, Any], threads: Any, given: Floats | None = None
+        self, queries: Any, temperature: Any, chosen: tuple[Any, Any, Any], threads: Any, given: Given | None = None
     ) -> Call:
-        """given: the query itself, where native code will check it."""
-        batch, single = check_given(queries, self.dim) if given is None else (given, True)
-        exclusion, limit = check_exclude(chosen, len(batch), len(self)), math.inf if given is None else MAX_SQUARED_NORM
-        divisor = check_each_temperature(temperature, len(batch))
-        return Call(batch, single, divisor, exclusion, check_threads(threads), limit)
+        """given: the queries, where native code takes them as they are."""
+        vectors, single, limit, sparse = given or Given(*check_given(queries, self.dim))
+        exclusion = check_exclude(chosen, len(vectors), len(self))
+        divisor = check_each_temperature(temperature, len(vectors))
+        return Call(vectors, single, divisor, exclusion, check_threads(threads), limit, sparse)
 
     def _nuclei(self, call: Call, top_p: Any) -> list[Answer]:
         return self._solver.answer(call, [Nucleus(check_share(top_p, "top_p"))] * len(call.vectors))
