@@ -16,7 +16,7 @@ from softindex.partition.frame import fit_frame
 from softindex.partition.nearest import assign
 from softindex.records import Doubles, Floats, Integers
 
-__all__ = ["Moves", "assign_homeless"]
+__all__ = ["Moves", "assign_homeless", "count_groupable"]
 
 SMALLEST = 0.25
 """Times the target size; the items of a smaller cluster join others."""
@@ -27,6 +27,8 @@ GROUPS = 2.0
 CLOSER = 0.9
 """A group gets its own cluster where its squared distances from its mean are this part of those from the old means: an
 old cluster that took it in would grow wide, and its moments would say little about either."""
+SAMPLED = 1 << 16
+"""Items in which groups are looked for at most, where only their number is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,22 @@ def assign_homeless(contents: Contents, generation: Generation) -> Moves | None:
     homeless = np.concatenate([old[leaves[generation.cluster_of(old)]], came[~founding]])
     joined = staying[nearest(contents.vectors_at(homeless), means[staying])[0]]
     return Moves(homeless, joined, tuple(came[group] for group in groups))
+
+
+def count_groupable(contents: Contents, generation: Generation, positions: Integers) -> int:
+    """About how many of these items are closer to one another than to the means of the clusters.
+
+    A few items from each of many regions make no groups, and old clusters take them in one by one.  Together, those of
+    many compactions do.
+    """
+    sample = positions[:: -(-len(positions) // SAMPLED)] if len(positions) else positions
+    if not len(sample):
+        return 0
+    part = len(sample) / len(positions)
+    items, alive = contents.vectors_at(sample), np.flatnonzero(contents.sizes()[: generation.clusters])
+    squares = nearest(items, contents.arrays["means"][alive])[1]
+    groups = _groups(items, squares, part * len(contents) ** 0.5)
+    return round(sum(len(group) for group in groups) / part)
 
 
 def _groups(items: Floats, squares: Doubles, target: float) -> list[Integers]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from softindex.builder import build
 from softindex.contents import Contents
 from softindex.ids import IdMap, id_map
-from softindex.live.assigning import assign_homeless
+from softindex.live.assigning import Moves, assign_homeless, count_groupable
 from softindex.live.changes import Changes
 from softindex.live.generation import Generation, write_generation
 from softindex.live.layout import Layout, lay_out
 from softindex.measuring import measure_clusters, merge_outliers
 from softindex.moments import add_up_clusters
-from softindex.records import Doubles, Floats, Json
+from softindex.records import Doubles, Floats, Integers, Json
 from softindex.remaining import MOMENTS
 
 __all__ = ["MOST_ROWS", "Frozen", "PublishedFold", "fold", "freeze", "from_index", "is_due"]
@@ -28,6 +28,10 @@ MOST_DEAD = 0.2
 """Part of a cluster from which on it is rewritten."""
 MOST_FOLDED = 0.5
 """Part of the items that were folded in, from which on k-means runs again: centroids follow new items only so far."""
+MOST_GROUPABLE = 0.03
+"""Part of the items that joined clusters and would rather make clusters of their own, from which on it does, too."""
+SEARCHED_AGAIN = 1.25
+"""Times as many items that joined clusters as when groups were last looked for among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +82,18 @@ def fold(place: str, frozen: Frozen, parameters: Json) -> PublishedFold:
         return PublishedFold(None, frozen.number)
     name, segment = f"generation-{frozen.number:012d}", f"segment-{frozen.number:012d}"
     folded = frozen.rows + (0 if generation is None else generation.parameters["folded"])
-    layout = None
+    layout, young = None, None
     if generation is not None and folded <= MOST_FOLDED * len(contents):
         moves = assign_homeless(contents, generation)
-        layout = None if moves is None else lay_out(contents, generation, moves)
-    if layout is None or generation is None:
+        young = _young(contents, generation, moves)
+        layout = None if moves is None or young is None else lay_out(contents, generation, moves)
+    if layout is None or generation is None or young is None:
         made, vectors = from_index(_rebuild(contents, parameters), parameters)
         write_generation(place, name, made, vectors, {segment: len(vectors)})
         return PublishedFold(name, frozen.number)
-    new = _contents(frozen, contents, generation, layout, {**parameters, "folded": folded})
+    held = {**parameters, "folded": folded, "searched": young.searched}
+    new = _contents(frozen, contents, generation, layout, held)
+    new = replace(new, arrays={**new.arrays, "young": np.flatnonzero(np.isin(layout.sources, young.positions))})
     old = list(generation.parameters["segments"].items())
     segments = dict(old[number] for number in layout.kept_segments)
     rows = contents.vectors_at(layout.written) if len(layout.written) else None
@@ -94,6 +101,29 @@ def fold(place: str, frozen: Frozen, parameters: Json) -> PublishedFold:
         segments[segment] = len(rows)
     write_generation(place, name, new, rows, segments)
     return PublishedFold(name, frozen.number)
+
+
+@dataclass(frozen=True, slots=True)
+class _Young:
+    """Items that came since k-means ran and joined clusters, and how many they were when groups were looked for."""
+
+    positions: Integers
+    searched: int
+
+
+def _young(contents: Contents, generation: Generation, moves: Moves | None) -> _Young | None:
+    """The items that joined clusters, these moves included; None where too many would make clusters of their own."""
+    if moves is None:
+        return None
+    extent, places = generation.extent, contents.positions()
+    before = np.intersect1d(generation.arrays.get("young", np.empty(0, np.int64)), places, assume_unique=True)
+    positions = np.sort(np.concatenate([before, moves.homeless[moves.homeless >= extent]]))
+    searched = generation.parameters.get("searched") or 0
+    if len(positions) < SEARCHED_AGAIN * searched:
+        return _Young(positions, searched)
+    # Among those that came now alone, groups were looked for already.
+    groupable = count_groupable(contents, generation, positions) if len(before) else 0
+    return None if groupable > MOST_GROUPABLE * len(contents) else _Young(positions, len(positions))
 
 
 def _rebuild(contents: Contents, parameters: Json) -> Contents:
@@ -124,7 +154,9 @@ def from_index(contents: Contents, parameters: Json) -> tuple[Contents, Floats]:
     if log_bias is not None:
         arrays["log_bias"] = log_bias
     ids = _named(contents.ids.at(np.arange(len(vectors))))
-    held = {**parameters, "items": len(vectors), "clusters": len(offsets) - 1, "ids": ids.kind, "folded": 0}
+    held = {**parameters, "items": len(vectors), "clusters": len(offsets) - 1, "ids": ids.kind}
+    held |= {"folded": 0, "searched": 0}
+    arrays["young"] = np.empty(0, np.int64)
     return Contents(arrays, ids, held), vectors
 
 

@@ -27,6 +27,7 @@ _ADDED = (
     Field("runs", "int64", "u 3"),
     Field("gone", "int64", "g"),
     Field("sums", "float64", "k w", values="finite"),
+    Field("young", "int64", "y", "young"),
 )
 
 
@@ -55,7 +56,8 @@ class Generation:
     arrays: Mapping[str, NDArray[Any]]
     """MOMENTS of k clusters; "offsets" (k + 1,); "runs" (u, 3) of first position, segment and row; "gone" (g,)
     positions of items that were removed before it was written; "sums" (k, w) the items of each cluster, each times
-    exp(log_bias - bias_max), added up in float64; the outliers; and "log_bias" (n,) where items have one."""
+    exp(log_bias - bias_max), added up in float64; "young" (y,) positions of items that came since k-means ran and
+    joined clusters; the outliers; and "log_bias" (n,) where items have one."""
     segments: tuple[Floats, ...]
     ids: IdMap
     """Ids of the items that were there, in their order."""
@@ -124,6 +126,7 @@ def read_generation(place: str, name: str, *, known: Generation | None = None) -
     sizes |= {"r": whole_number(parameters, "rank"), "1": 1, "2": 2, "3": 3}
     groups = {parameters["ids"], f"keyed {parameters['ids']}", parameters["dispersion"], "outliers"}
     groups |= {"log_bias"} if parameters["log_bias"] else set()
+    groups |= {"young"} if parameters.get("searched") is not None else set()
     check_guards(stored.guards)
     TABLE.check(stored, sizes, groups)
     mapped = {} if known is None else known.mapped()
