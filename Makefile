@@ -8,7 +8,7 @@ STUB := src/softindex/kernels/_native.pyi
 # Generates the types of the compiled module into the file $(1).
 write_stub = $(BIN)/python -m nanobind.stubgen -q -m softindex.kernels._native -o $(1) && $(BIN)/ruff format -q $(1)
 
-.PHONY: demo test test-arm fuzz wheel check-workflows test-browser crash crash-serve mutate check stub docs install bench sanitize sanitize-threads soak clean
+.PHONY: demo test test-arm fuzz wheel check-workflows test-browser test-ray crash crash-serve mutate check stub docs install bench sanitize sanitize-threads soak clean
 
 demo: .venv/core
 	$(BIN)/softindex demo
@@ -36,6 +36,10 @@ crash-serve: .venv/all
 test-browser: .venv/all
 	command -v chromium > /dev/null || { apt-get update -q && apt-get install -y -q chromium; }
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/service/test_page.py
+
+# Shards on three Ray nodes of this machine: `make test` runs the first part of it.
+test-ray: .venv/all
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/distributed/story.py --all
 
 check: .venv/all
 	$(BIN)/ruff check .

@@ -1,10 +1,13 @@
 """A cluster of three Ray nodes on this machine: build, draw, lose a node under traffic, add it back.
 
-Runs as a program of its own: Ray's processes and warnings stay out of the test process.
+Runs as a program of its own: Ray's processes and warnings stay out of the test process.  With --all, as `make test-ray`
+runs it, also a server in front of the cluster, a replaced shard, and draws for a dataset.
 """
 
 import os
 import shutil
+import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -133,6 +136,35 @@ def add_it_back(cluster, path, double, expected):
             raise AssertionError("a deadline of a microsecond was kept")
 
 
+def serve(cluster, folder, path):
+    """A server in front of the cluster gives the draws of the index."""
+    script = Path(sys.executable).with_name("softindex")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    command = [script, "serve", path, "--ray", cluster.address, "--port", port, "--no-access-log"]
+    with open(folder / "served.log", "w") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        with softindex.Client(f"http://127.0.0.1:{port}", retries=20, timeout=60) as client:
+            until = time.monotonic() + 60
+            while True:
+                try:
+                    assert client.info["kind"] == "sharded"
+                    break
+                except softindex.ServiceError:
+                    assert time.monotonic() < until, (folder / "served.log").read_text()
+                    assert server.poll() is None, (folder / "served.log").read_text()
+                    time.sleep(0.3)
+            served = client.sample(QUERIES, 5, temperature=T, seed=3).ids
+            assert (client.vectors([3, 4]) == VECTORS[[3, 4]]).all()
+            assert len(client) == N
+    finally:
+        server.terminate()
+        server.wait(30)
+    return served
+
+
 def check_pinned(path):
     """A shard that was replaced is not opened: all shards answer from one version."""
     copy = path.with_name("copy")
@@ -174,8 +206,10 @@ def main():
             check_law(index)
         double, expected = lose_a_node(cluster, path)
         add_it_back(cluster, path, double, expected)
-        check_pinned(path)
-        draw_for_a_dataset(folder, path)
+        if "--all" in sys.argv:
+            assert (serve(cluster, folder, path) == expected).all()
+            check_pinned(path)
+            draw_for_a_dataset(folder, path)
     finally:
         ray.shutdown()
         cluster.shutdown()

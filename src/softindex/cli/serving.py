@@ -17,6 +17,14 @@ Path_ = Annotated[
     Path | None, typer.Argument(metavar="[PATH]", help="A saved index, a catalogue, or a learned-similarity index.")
 ]
 
+Ray_ = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Serve the shards at PATH from this Ray cluster, such as auto.")
+]
+Limit_ = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=NUMBER", help="Change a limit that /v1/info lists, such as in_flight=32; repeatable."),
+]
+
 
 @app.command()
 def serve(
@@ -38,6 +46,7 @@ def serve(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Follow a catalogue that another process writes.")
     ] = False,
+    ray: Ray_ = None,
     cors: Annotated[
         list[str] | None,
         typer.Option(metavar="ORIGIN", help="Origin whose pages may call the service; may be repeated."),
@@ -49,18 +58,13 @@ def serve(
         str | None, typer.Option(metavar="DIR", help="Log every draw with its propensity in Parquet files there.")
     ] = None,
     log_queries: Annotated[str, typer.Option(help="What that log keeps of a query: full, or hash.")] = "full",
-    limit: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=NUMBER", help="Change a limit that /v1/info lists, such as in_flight=32; repeatable."
-        ),
-    ] = None,
+    limit: Limit_ = None,
 ) -> None:
     """Serve draws, probabilities and the best items over HTTP, and a page to try them on.
 
     SIGTERM answers what has begun and ends. A newly saved index, or SIGHUP, replaces the one that is served.
     """
-    if (path is None) != demo:
+    if (path is None) != demo or (demo and ray is not None):
         raise InputError("say what to serve: the path of an index or a catalogue, or --demo.")
     service = _service()
     settings = service.make_settings(
@@ -71,6 +75,7 @@ def serve(
         workers=workers,
         threads=threads,
         read_only=read_only,
+        ray=ray,
         cors=tuple(cors or ()),
         access_log=access_log,
         log_decisions=log_decisions,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from softindex.errors import InputError, MissingDependencyError
+from softindex.errors import InputError, MissingDependencyError, show
 
-__all__ = ["connected", "need"]
+__all__ = ["connect", "connected", "need"]
 
 
 def need(name: str = "ray") -> Any:
@@ -18,6 +18,15 @@ def need(name: str = "ray") -> Any:
         raise MissingDependencyError(
             f'softindex.ray needs {error.name}; run pip install ".[ray]" in a checkout of softindex.'
         ) from error
+
+
+def connect(address: str) -> None:
+    """Connect this process to a running cluster."""
+    ray = need()
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise InputError(f"no Ray cluster answers at {show(address)} ({error}); check the address.") from error
 
 
 def connected() -> Any:

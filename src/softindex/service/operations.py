@@ -38,6 +38,7 @@ from softindex.service.measuring import MeasureAnswer, MeasureBody, answer_measu
 from softindex.service.problems import Problem
 from softindex.service.served import Served, check_options
 from softindex.service.settings import Limits
+from softindex.sharded import ShardedIndex
 
 __all__ = ["OPERATIONS", "Call", "Operation", "prepare"]
 
@@ -143,7 +144,7 @@ def _find_queries(body: QueryBody, index: Any, dim: int | None) -> tuple[Callabl
         sent: Any = body.queries
         found = read_matrix(sent, "queries", dim) if isinstance(sent, msgspec.Raw) else sent
         return (lambda: found), (len(found) if found.ndim > 1 else 1), False
-    if not isinstance(index, Index):
+    if not isinstance(index, Index | ShardedIndex):
         raise InputError("this kind of index has no vectors to take as queries; pass queries.")
     wanted = getattr(body, given[0])
     return (lambda: index.vectors(wanted)), (len(wanted) if given[0] == "items" else 1), True

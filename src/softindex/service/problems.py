@@ -12,6 +12,7 @@ from softindex.errors import (
     InputError,
     MethodError,
     SaveError,
+    ShardError,
     SoftindexError,
     UnknownIdError,
 )
@@ -26,6 +27,7 @@ _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
     (MethodError, 422, "method"),
     (InputError, 422, "input"),
     (SaveError, 503, "save"),
+    (ShardError, 503, "shard"),
     (CorruptIndexError, 500, "corrupt-index"),
     (SoftindexError, 500, "softindex"),
 )

@@ -25,6 +25,7 @@ from softindex.service.openapi import describe
 from softindex.service.operations import OPERATIONS, Operation, prepare
 from softindex.service.problems import Problem
 from softindex.service.worker_state import WorkerState
+from softindex.sharded import ShardedIndex
 
 __all__ = ["Routes"]
 
@@ -96,7 +97,7 @@ class Routes:
     async def get_items(self, request: Request) -> Response:
         """Vectors of items by id."""
         index = self._served.index
-        if not isinstance(index, Index):
+        if not isinstance(index, Index | ShardedIndex):
             raise InputError("this kind of index gives out no vectors; use sample or top-k.")
         wanted = self._ids(request.query_params.getlist("id"), index)
         if len(wanted) > self._limits.batch:
@@ -109,7 +110,7 @@ class Routes:
         except UnknownIdError as error:
             raise Problem(404, "unknown-id", str(error)) from error
         self._served.checked = True
-        return _json(ItemsAnswer(ids=wanted, vectors=vectors.tolist(), snapshot=index.snapshot))
+        return _json(ItemsAnswer(ids=wanted, vectors=vectors.tolist(), snapshot=self._served.snapshot))
 
     async def upsert(self, request: Request) -> Response:
         """Add or replace items; answered when they are on disk."""
@@ -138,7 +139,7 @@ class Routes:
         """What is served."""
         served = self._served
         index = served._current
-        kind = None if index is None or not isinstance(index, Index) else index.parameters["ids"]
+        kind = None if index is None or not isinstance(index, Index | ShardedIndex) else index.parameters["ids"]
         answer = InfoAnswer(
             kind=served.kind,
             items=len(served),
@@ -214,7 +215,7 @@ class Routes:
             gate.suspended -= 1
         return b"".join(parts)
 
-    def _ids(self, words: list[str], index: Index) -> list[int | str]:
+    def _ids(self, words: list[str], index: Index | ShardedIndex) -> list[int | str]:
         if not words:
             raise InputError("there are no ids; pass ?id=..., as often as needed.")
         if index.parameters["ids"] == "strings":

@@ -7,7 +7,8 @@ import inspect
 import os
 import threading
 from functools import cache
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,10 +20,15 @@ from softindex.live import open as open_catalogue
 from softindex.loading import load
 from softindex.mol import SAMPLE_METHODS, MixtureIndex
 from softindex.service.demo import demo_index
+from softindex.sharded import ShardedIndex
+
+if TYPE_CHECKING:
+    from softindex.ray import RayIndex
 
 __all__ = ["Served", "check_options"]
 
 MANIFEST = "manifest.json"
+Indexed = Index | MixtureIndex | ShardedIndex
 
 
 class Served:
@@ -31,20 +37,23 @@ class Served:
     Requests read `index` once and use what they got: they never see half of a change.
     """
 
-    def __init__(self, path: str | None, *, read_only: bool) -> None:
+    def __init__(self, path: str | None, *, read_only: bool, ray: str | None = None) -> None:
         self.path, self._read_only = path, read_only
         self.live: LiveIndex | None = None
         self.reloads, self.failures = 0, 0
         self.error: str | None = None
         self.checked = False
         """Whether a vector was looked up: the first look checks the file."""
-        self._current: Index | MixtureIndex | None = None
+        self._current: Indexed | None = None
         self._stamp: tuple[int, int, int] | None = None
         self._version: str | None = None
         self._loading = threading.Lock()
         self._names: tuple[Any, list[str], list[Any]] | None = None
+        self._cluster: RayIndex | None = None
         if path is None:
             self._current = demo_index()
+        elif ray is not None:
+            self._current = self._cluster = _open_shards(path, ray)
         elif is_catalogue(path):
             self.live = open_catalogue(path, read_only=read_only)
             self._take_snapshot()
@@ -52,7 +61,7 @@ class Served:
             self._stamp, self._current, self._version = _stamp(path), _load(path), _version(path)
 
     @property
-    def index(self) -> Index | MixtureIndex:
+    def index(self) -> Indexed:
         """The present index; InputError where a catalogue has no items yet."""
         current = self._current
         if current is None:
@@ -60,7 +69,7 @@ class Served:
         return current
 
     @property
-    def versioned(self) -> tuple[Index | MixtureIndex, str | None]:
+    def versioned(self) -> tuple[Indexed, str | None]:
         """The present index, and the hash of its manifest if it was saved: both of one moment."""
         current, version = self.index, self._version
         return (current, version) if current is self._current else self.versioned
@@ -70,6 +79,8 @@ class Served:
         """Of what is served."""
         if self.live is not None:
             return "catalogue"
+        if self._cluster is not None:
+            return "sharded"
         return "index" if isinstance(self._current, Index) else "learned-similarity"
 
     @property
@@ -83,7 +94,7 @@ class Served:
         if self.live is not None:
             return self.live.dim
         current = self.index
-        if isinstance(current, Index):
+        if isinstance(current, Index | ShardedIndex):
             return current.dim
         return None if current.spec.query is None else int(current.spec.query.hidden.shape[1])
 
@@ -113,7 +124,7 @@ class Served:
         """What a catalogue reports of itself."""
         return None if self.live is None else self.live.status()
 
-    def function(self, name: str, index: Index | MixtureIndex) -> Any:
+    def function(self, name: str, index: Indexed) -> Any:
         """The method of this index with this name; InputError where it has none."""
         found = getattr(index, name, None)
         if found is None:
@@ -146,6 +157,8 @@ class Served:
     def starting_with(self, text: str, most: int) -> list[int | str]:
         """Ids that begin with this text, or else contain it, regardless of case."""
         current = self.index
+        if isinstance(current, ShardedIndex):
+            raise InputError("the ids of shards are not listed; pass entire ids.")
         known = self._names
         if known is None or known[0] is not current:
             ids = np.sort(current.ids).tolist()
@@ -161,7 +174,9 @@ class Served:
         return found
 
     def close(self) -> None:
-        """Let others write the catalogue."""
+        """Let others write the catalogue, and stop the actors of shards."""
+        if self._cluster is not None:
+            self._cluster.close()
         if self.live is not None:
             self.live.close()
 
@@ -186,7 +201,8 @@ class Served:
         return before is not self._current
 
     def _refresh_saved(self, *, force: bool) -> bool:
-        if self.path is None:
+        # Shards stay those of the build that was opened.
+        if self.path is None or self._cluster is not None:
             return False
         stamp = _stamp(self.path)
         if not force and stamp in (None, self._stamp):
@@ -226,7 +242,14 @@ def _version(path: str) -> str | None:
         return None
 
 
-def _load(path: str) -> Index | MixtureIndex:
+def _open_shards(path: str, address: str) -> RayIndex:
+    cluster = import_module("softindex.ray")
+    cluster.connect(address)
+    opened: RayIndex = cluster.open(path)
+    return opened
+
+
+def _load(path: str) -> Indexed:
     loaded: object = load(path)
     if not isinstance(loaded, Index | MixtureIndex):
         raise InputError(

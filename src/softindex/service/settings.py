@@ -54,6 +54,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 1
     """Of one call."""
     read_only: bool = False
+    ray: str | None = None
+    """Address of the Ray cluster whose shards are served."""
     keys: tuple[Key, ...] = ()
     cors: tuple[str, ...] = ()
     """Origins whose pages may call the service; none by default."""
@@ -101,6 +103,8 @@ def make_settings(*, keys_file: str | None = None, **given: object) -> Settings:
             check_positive(limits.seconds, "seconds", 10.0)
         else:
             check_count(getattr(limits, name), name)
+    if settings.ray is not None and (settings.workers > 1 or settings.read_only):
+        raise InputError("--ray serves shards from one process; leave out --workers and --read-only.")
     if not 0 <= settings.port <= 65535:
         raise InputError(f"port is {settings.port}; expected a number from 0 to 65535, where 0 takes any free one.")
     if not settings.keys and not is_loopback(settings.host):

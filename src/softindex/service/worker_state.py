@@ -35,7 +35,7 @@ class WorkerState:
     @classmethod
     def open(cls, settings: Settings) -> WorkerState:
         """Open what is to be served; the errors of the library where that is not possible."""
-        served = Served(settings.path, read_only=settings.read_only)
+        served = Served(settings.path, read_only=settings.read_only, ray=settings.ray)
         state = cls(settings, served, Gate(settings.limits), Metrics(), local=is_loopback(settings.host))
         if settings.log_decisions is not None:
             state.decisions = DecisionLog(settings.log_decisions, queries=settings.log_queries)
