@@ -9,6 +9,7 @@ used.
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -42,11 +43,19 @@ class Study:
             "the 500 best only": (32, {"temperature": LOGGED, "method": "top-k", "k": 30 if small else 500}),
             "nearly greedy, 0.01": (32, {"temperature": 0.01}),
         }
-        self.truth = {name: self.value(*policy) for name, policy in self.policies.items()}
+        # All users and all items: what is logged later is looked up here, to the last bit what log_prob returns.
+        self.laws = {name: self.law(*policy) for name, policy in self.policies.items()}
+        self.truth = {name: self.shop.earned(law) for name, law in self.laws.items()}
+        seen = np.exp((self.queries[32] @ self.shop.vectors[32].T - 1) / 0.15)
+        self.expected = {name: (np.exp(law) * seen).sum(axis=1) for name, law in self.laws.items()}
+
+    def law(self, rank, options):
+        """(users, items) log-probabilities of a policy."""
+        return self.indexes[rank].log_prob(self.queries[rank], np.arange(self.shop.items), **options)
 
     def value(self, rank, options):
         """The true value of a policy."""
-        return self.shop.value(self.indexes[rank], self.queries[rank], **options)
+        return self.shop.earned(self.law(rank, options))
 
     def log(self, count, seed, **options):
         """Users that came, what they were shown with which log-probability, and what they clicked on."""
@@ -57,18 +66,15 @@ class Study:
         rewards = (rng.random((count, 1)) < self.shop.clicks(users[:, None], draws.ids)).astype(np.float64)
         return users, draws, rewards
 
-    def score(self, logged, name, model, seed, restricted=0.0):
+    def score(self, logged, name, model, restricted=0.0):
         """Logged decisions beside one of the policies."""
-        (users, draws, rewards), (rank, options) = logged, self.policies[name]
-        index, queries = self.indexes[rank], self.queries[rank][users]
-        target = index.log_prob(queries, draws.ids, **options)
-        shown = index.sample(queries, 8, seed=seed, **options).ids
+        users, draws, rewards = logged
         return decisions.Scored(
             rewards,
             draws.log_prob,
-            target,
+            self.laws[name][users[:, None], draws.ids],
             predicted=self.predict(users, draws.ids, model),
-            expected=self.predict(users, shown, model).mean(axis=1, keepdims=True),
+            expected=model[0] + model[1] * self.expected[name][users][:, None],
             restricted=restricted,
         )
 
@@ -100,13 +106,15 @@ def repeat(study, count, repetitions, repeats):
     model = study.fit(study.log(count, 10**6))
     found = {name: [] for name in [*study.policies, "support fails"]}
     for seed in range(repetitions):
+        if seed % 20 == 0:
+            print(f"repetition {seed}", file=sys.stderr, flush=True)
         logged = study.log(count, seed)
         for name in study.policies:
-            found[name].append(estimate(study.score(logged, name, model, seed), repeats))
+            found[name].append(estimate(study.score(logged, name, model), repeats))
         # A log of the 30 or 500 best says nothing of what a higher temperature shows beyond them.
         best = study.policies["the 500 best only"][1]
         narrow = study.log(count, seed, **best)
-        scored = study.score(narrow, "a higher temperature, 0.2", model, seed, restricted=1.0)
+        scored = study.score(narrow, "a higher temperature, 0.2", model, restricted=1.0)
         found["support fails"].append(estimate(scored, repeats))
     return found
 
@@ -170,7 +178,7 @@ def learn(study, logged, weighting, epochs, seed):
     with torch.no_grad():
         index = softindex.build(study.shop.vectors[32], log_bias=policy.bias.numpy().copy(), seed=0)
         queries = policy.queries(torch.from_numpy(study.queries[32])).numpy().astype(np.float32)
-    return study.shop.value(index, queries, temperature=DEPLOYED)
+    return study.shop.earned(index.log_prob(queries, np.arange(study.shop.items), temperature=DEPLOYED))
 
 
 def explore(study, count, epochs):
@@ -180,7 +188,7 @@ def explore(study, count, epochs):
         while_logging = study.value(32, {"temperature": temperature})
         logged = study.log(count, 7, temperature=temperature)
         learned = [learn(study, logged, weighting, epochs, 0) for weighting in ("policy", "logged")]
-        scored = study.score(logged, "a lower temperature, 0.12", (0.0, 0.0), 0)
+        scored = study.score(logged, "a lower temperature, 0.12", (0.0, 0.0))
         width = decisions.snips(scored)
         rows.append((temperature, while_logging, *learned, width.high - width.low))
     return np.array(rows)
@@ -196,7 +204,8 @@ def draw(study, found, explored, path):
         everything += [*values, truth]
     room = Axis.around("", np.array(everything))
     x, y = Axis("true value", room.low, room.high), Axis("snips", room.low, room.high)
-    line = Series("equal", np.array([room.low, room.high]), np.array([room.low, room.high]), 7, joined=True, small=True)
+    equal = np.linspace(room.low, room.high, 60)
+    line = Series("equal", equal, equal, 7, small=True)
     first = plot([line, *series], x, y, title="Estimates against the truth", text="one dot per repetition")
     t, now, policy, likelihood, _ = explored.T
     lines = [
@@ -223,8 +232,8 @@ def main():
     parser.add_argument("--data", type=Path, help="file of sequences, plain or .gz")
     parser.add_argument("--repetitions", type=int, default=200)
     parser.add_argument("--decisions", type=int, default=4000, help="in each log")
-    parser.add_argument("--learning", type=int, default=50_000, help="decisions in a log that is learned from")
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--learning", type=int, default=30_000, help="decisions in a log that is learned from")
+    parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--page", type=Path, help="Markdown page with marks for the section simulated-shop")
     parser.add_argument("--figure", type=Path, default=Path("simulated-shop.svg"))
     options = parser.parse_args()

@@ -228,6 +228,13 @@ class TestWarnings:
         )
         assert any("weights average 0.502 instead of 1" in warning for warning in found.warnings)
 
+    def test_clipping_that_takes_most_of_the_weight_away(self):
+        logged = np.log(np.where(np.arange(1000) % 10 == 0, 0.1, 0.9))[:, None]
+        target = np.log(np.where(np.arange(1000) % 10 == 0, 0.9, 0.1))[:, None]
+        scored = decisions.Scored(np.ones((1000, 1)), logged, target)
+        assert not decisions.clipped(scored, 20.0).warnings
+        assert any("clipped weights average 0.3" in warning for warning in decisions.clipped(scored, 2.0).warnings)
+
     def test_a_policy_that_would_do_nothing_of_the_kind(self):
         nothing = np.full((50, 1), -np.inf)
         found = decisions.ips(decisions.Scored(np.ones((50, 1)), np.zeros((50, 1)), nothing))

@@ -72,6 +72,11 @@ def _warn_of_support(scored: Scored, weights: Doubles, clipped: bool) -> list[st
     first = weights[:, 0] if weights.shape[1] else weights
     error = float(first.std(ddof=1) / np.sqrt(len(first))) if len(first) > 1 else 0.0
     missing = 1.0 - float(first.mean())
+    if clipped and missing > LARGE_SHARE:
+        found.append(
+            f"clipped weights average {1 - missing:.2g} instead of 1: the value is pulled towards 0 by the rest, and "
+            "the interval does not know that. Raise the limit, or evaluate a policy closer to the logged one."
+        )
     if not clipped and missing > ERRORS * error and missing > 1e-3:
         found.append(
             f"weights average {1 - missing:.3g} instead of 1: the policy shows items with a probability of about "
