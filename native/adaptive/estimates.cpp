@@ -19,7 +19,7 @@ Prices::Prices(const PacLayer& layer) {
   const bool cached = layer.is_cached();
   scan = cached ? 0.06 : 0.17;
   column = cached ? 80 : 200;
-  visit = cached ? 10 : 30;
+  visit = cached ? 10 : 120;
 }
 
 Estimates::Estimates(const PacLayer& layer, Coordinates& coordinates)

@@ -8,7 +8,8 @@ from softindex.adaptive.columns import transpose
 from softindex.adaptive.pac import quantiles
 from softindex.adaptive.rows import Rows
 
-FIRST, GROWTH, LARGEST_STEP, HOPE, FEW, LANES = 48, 1.5, 6.0, 1.0, 256, 16
+FIRST = 48
+"""Columns of the first look."""
 
 
 def student(z, terms):
@@ -52,11 +53,23 @@ def estimate(weights, query, order):
     return means + known, variances, total * np.sqrt(sizes) * math.sqrt(w[-1]) / w.sum()
 
 
+def widths(variances, jumps, terms, z):
+    """How far estimates may be off: standard deviations by Student's t, and Bernstein's term for rare terms."""
+    quantile = student(z, terms)
+    return quantile * np.sqrt(variances) + quantile**2 / 6 * jumps
+
+
+def remaining(estimates, terms, k, z):
+    """Rows that one look leaves: those whose upper bound reaches the k-th best lower bound."""
+    values, variances, jumps = estimates
+    off = widths(variances, jumps, terms, z)
+    return np.flatnonzero(values + off >= np.sort(values - off)[-k])
+
+
 def log_z_bounds(values, variances, jumps, terms, z):
     """log Z where every logit is as low, and as high, as its estimate allows."""
-    quantile = student(z, terms)
-    widths = quantile * np.sqrt(variances) + quantile**2 / 6 * jumps
-    return np.logaddexp.reduce(values - widths), np.logaddexp.reduce(values + widths)
+    off = widths(variances, jumps, terms, z)
+    return np.logaddexp.reduce(values - off), np.logaddexp.reduce(values + off)
 
 
-__all__ = ["draw", "estimate", "log_z_bounds", "quantiles", "student"]
+__all__ = ["FIRST", "draw", "estimate", "log_z_bounds", "quantiles", "remaining", "student", "widths"]
