@@ -12,8 +12,9 @@ import numpy as np
 
 import softindex
 from benchmarks.tables import Table
+from softindex.sharded import ShardedIndex, answer, describe
 
-ROUNDS = 5
+ROUNDS = 3
 BATCHES = (1, 64, 4096)
 T = 0.1
 
@@ -62,7 +63,8 @@ def calls(folder, items):
     for method in ("sd-2ls", "exact"):
         for batch in BATCHES:
             if method == "exact" and batch == 4096:
-                batch = 512
+                # As many as a scan of all items answers in seconds.
+                batch = 256
             asked = {"temperature": T, "method": method, "seed": 0}
             runs = [lambda b=batch, a=asked: local.sample(queries[:b], threads=1, **a)]
             runs += [lambda i=index, b=batch, a=asked: i.sample(queries[:b], **a) for index in opened.values()]
@@ -70,12 +72,48 @@ def calls(folder, items):
                 run()
             alone, one, two = np.median([[seconds(run) for run in runs] for _ in range(ROUNDS)], axis=0) * 1e3
             shown = [f"{value:.2f}" for value in (alone, one, two)]
-            rows.append([method, batch, *shown, f"{one - alone:.2f}", f"{one / two:.2f}"])
+            rows.append([method, f"{batch:,}", *shown, f"{one - alone:.2f}", f"{one / two:.2f}"])
     for index in opened.values():
         index.close()
     title = f"A call over {items:,} x 64 items, milliseconds, one thread per process; median of {ROUNDS} rounds"
     columns = ["method", "batch", "in process", "1 shard", "2 shards", "overhead of Ray", "1 shard / 2 shards"]
     return Table(title, columns, rows)
+
+
+def work(items):
+    """Milliseconds of CPU time: of one shard, of the slower of two, and of the coordinator."""
+    vectors, queries, ids = made(items, 64), made(4096, 64, seed=1), np.arange(items)
+    divided = {
+        count: [softindex.build(vectors[first::count], ids=ids[first::count], threads=2) for first in range(count)]
+        for count in (1, 2)
+    }
+    rows = []
+    for method, batch in (("exact", 1), ("exact", 64), ("exact", 256), ("sd-2ls", 1), ("sd-2ls", 64), ("sd-2ls", 4096)):
+        runs = [[spent(divided[count], queries[:batch], method) for count in (1, 2)] for _ in range(5)]
+        (one, merging), (two, merging_two) = np.median(runs, axis=0) * 1e3
+        shown = [f"{value:.2f}" for value in (one, merging, two, merging_two)]
+        rows.append([method, f"{batch:,}", *shown, f"{(one + merging) / (two + merging_two):.2f}"])
+    title = f"CPU time of a call over {items:,} x 64 items, milliseconds, without Ray; median of 5 rounds"
+    columns = ["method", "batch", "1 shard", "its coordinator", "slower of 2 shards", "their coordinator", "ratio"]
+    return Table(title, columns, rows)
+
+
+def spent(indexes, queries, method):
+    """CPU seconds of the slowest shard, and of the coordinator."""
+    times = []
+
+    def ask(question):
+        found = []
+        for number, index in enumerate(indexes):
+            begin = time.process_time()
+            found.append(answer(index, question, number, 1))
+            times.append(time.process_time() - begin)
+        return found
+
+    known = describe([(len(one), dict(one.parameters) | {"clusters": one.clusters}) for one in indexes])
+    begin = time.process_time()
+    ShardedIndex(ask, known).sample(queries, temperature=T, method=method, seed=0)
+    return max(times), time.process_time() - begin - sum(times)
 
 
 class PeakMemory:
@@ -196,7 +234,7 @@ def run(options):
         folder = Path(name)
         ray = started()
         try:
-            tables = [calls(folder, options.items)]
+            tables = [calls(folder, options.items), work(options.items)]
             tables.append(builds(folder, 5 * options.items))
         finally:
             ray.shutdown()
