@@ -61,7 +61,8 @@ def test_a_bias_belongs_to_the_softmax_that_is_learned():
     bias = 2 * torch.randn(N, generator=torch.Generator().manual_seed(2))
     sampler = LearnableMIDXSampler(N, D, codewords=K, residual="weighted")
     sampler.refresh(items, bias=bias)
-    found = sampler.codebook_loss(queries[:4], items, 20_000, bias=bias).kl.item()
+    # The standard deviation of this estimate is 0.012.
+    found = sampler.codebook_loss(queries[:4], items, 200_000, bias=bias).kl.item()
     log_q = sampler.log_q(queries[:4], torch.arange(N))
     assert found == pytest.approx(divergence(log_q, torch.log_softmax(queries[:4] @ items.T + bias, 1)), abs=0.05)
 
