@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-ALLOWANCE = 96 << 20
-"""Bytes beside that: blocks in work, for two threads."""
+ALLOWANCE = 112 << 20
+"""Bytes beside that: blocks in work, for two threads. How they fall together differs by 15 MB from run to run."""
 PER_ITEM = 48
 """Bytes beside that for every item: clusters, positions and ids, which are not small where vectors are short."""
 
