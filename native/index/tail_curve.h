@@ -64,17 +64,25 @@ class TailCurve {
   static constexpr int64_t table_rows = 129;
   static constexpr double table_step = 1.0 / 16;
 
+  // About half of the items lie below the mean, and hardly count.
+  double below_mean(double deviation) const { return (1.0 - shares_[1]) * std::exp(-deviation * step); }
+  double between(double deviation, int64_t i) const {
+    return (shares_[i] - shares_[i + 1]) * std::exp(deviation * ((double)i + 0.5) * step);
+  }
   double sum_to(double deviation, int64_t last) const {
-    // About half of the items lie below the mean, and hardly count.
-    double sum = (1.0 - shares_[1]) * std::exp(-deviation * step);
-    for (int64_t i = 1; i < last; ++i)
-      sum += (shares_[i] - shares_[i + 1]) * std::exp(deviation * ((double)i + 0.5) * step);
+    double sum = below_mean(deviation);
+    for (int64_t i = 1; i < last; ++i) sum += between(deviation, i);
     return sum;
   }
+  // Each moment of a row continues the one before it: every index that is opened makes this table.
   void tabulate() {
     moments_.resize(table_rows * points);
-    for (int64_t i = 0; i < table_rows; ++i)
-      for (int64_t last = 0; last < points; ++last) moments_[i * points + last] = sum_to((double)i * table_step, last);
+    for (int64_t row = 0; row < table_rows; ++row) {
+      const double deviation = (double)row * table_step;
+      double* const moments = &moments_[row * points];
+      moments[0] = moments[1] = below_mean(deviation);
+      for (int64_t i = 1; i + 1 < points; ++i) moments[i + 1] = moments[i] + between(deviation, i);
+    }
   }
 
   double shares_[points], raised_[points];
