@@ -161,9 +161,11 @@ def test_too_many_at_once_are_429_and_the_rest_is_served(saved):
     )
     with running(saved, in_flight=2) as server:
         peers = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(60)]
-        server.state.served.function = slowly(server.state.served.function)
+        sent = threading.Event()
+        server.state.served.function = once(sent, server.state.served.function)
         for peer in peers:
             peer.sendall(request)
+        sent.set()
         statuses = []
         for peer in peers:
             peer.settimeout(20)
@@ -187,11 +189,11 @@ def test_refused_requests_do_not_have_the_next_ones_refused(server):
     wait_until(lambda: server.state.gate.waiting == 0)
 
 
-def slowly(function):
-    """So slow that a burst arrives while the first call runs."""
+def once(event, function):
+    """The function, held back until the event: what arrives meanwhile waits for the loop, all of it together."""
 
     def found(name, index):
-        time.sleep(0.05)
+        assert event.wait(20)
         return function(name, index)
 
     return found
