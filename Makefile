@@ -8,12 +8,16 @@ STUB := src/softindex/kernels/_native.pyi
 # Generates the types of the compiled module into the file $(1).
 write_stub = $(BIN)/python -m nanobind.stubgen -q -m softindex.kernels._native -o $(1) && $(BIN)/ruff format -q $(1)
 
-.PHONY: demo test test-arm fuzz wheel check-workflows test-browser test-ray crash crash-serve mutate check stub docs install bench sanitize sanitize-threads soak clean
+.PHONY: demo serve-demo test test-arm fuzz wheel check-workflows test-browser test-ray crash crash-serve mutate check stub docs install bench sanitize sanitize-threads soak clean
 
 demo: .venv/core
 	$(BIN)/softindex demo
-	@echo "To try it on a page: $(BIN)/python -m pip install -c constraints.txt -e '.[serve]' --no-build-isolation, then"
-	@echo "$(BIN)/softindex serve --demo, and open http://127.0.0.1:8080."
+	@echo "The same shop on a page: make serve-demo"
+
+# The page on which to try it, at http://127.0.0.1:8080.
+serve-demo: .venv/core
+	$(PIP) install -c constraints.txt --no-build-isolation -e ".[serve]"
+	$(BIN)/softindex serve --demo
 
 # There is a worker for each core: threads of their own would only wait for one another.
 test: .venv/all
@@ -94,8 +98,8 @@ wheel: .venv/tools
 stub: .venv/all
 	$(call write_stub,$(STUB))
 
+# Only what builds the pages is installed, no torch: `make test` runs their examples.
 docs: .venv/docs
-	$(BIN)/python -m pytest tests/test_docs.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 install: .venv/all
@@ -163,6 +167,6 @@ clean:
 	$(PIP) install -c constraints.txt --no-build-isolation -e ".[data,train,mol,serve,ray,dev,bench]"
 	touch $@
 
-.venv/docs: .venv/all
-	$(PIP) install -c constraints.txt --no-build-isolation -e ".[dev,docs]"
+.venv/docs: .venv/core
+	$(PIP) install -c constraints.txt --no-build-isolation -e ".[docs]"
 	touch $@

@@ -368,30 +368,3 @@ def test_a_reader_that_leaves_is_no_failure(saved):
     )
     done = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, check=False)
     assert done.stderr == ""
-
-
-def test_the_demo_measures_every_method():
-    done = run("demo", "--items", 3000, "--json")
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)["rows"]
-    found = {(row["temperature"], row["method"]): row for row in rows}
-    assert len(found) == len(rows)
-    for temperature in {row["temperature"] for row in rows}:
-        methods = {asked[1] for asked in found if asked[0] == temperature}
-        assert methods == {"exact", "certified", "2ls:0", "s-2ls:0", "sd-2ls:0", "sd-2ls"}
-    for row in rows:
-        assert np.isfinite(row["kl"]["value"])
-        assert 0 <= row["total_variation"]["value"] <= 1
-        assert (row["stated_error"] is None) == row["method"].endswith(":0")
-        assert row["stated_error"] is None or 0 <= row["stated_error"] <= 1
-        if row["method"] in ("exact", "certified"):
-            assert row["kl"]["value"] < 1e-9
-            assert row["stated_error"] == 0
-    assert found[0.05, "sd-2ls"]["kl"]["value"] <= found[0.05, "sd-2ls:0"]["kl"]["value"]
-
-
-def test_the_demo_explains_its_table():
-    done = run("demo", "--items", 1000)
-    assert done.returncode == 0, done.stderr
-    for words in ("measured", "TV", "stated", "sd-2ls (default)", "sd-2ls, rank 8, no probes", "Conclusion"):
-        assert words in done.stdout

@@ -88,6 +88,15 @@ def audit(
 
 
 def _print_audit(found: Audit) -> None:
+    _print_tables(found)
+    print_paragraph(LEGEND)
+    if found.rows[0].decided is not None:
+        print_paragraph(DECIDED_LEGEND)
+    print_paragraph(f"Recommended: {found.recommendation}")
+
+
+def _print_tables(found: Audit) -> None:
+    """One table for each temperature, and one of slates and exclusions where they were measured."""
     for temperature in found.temperatures:
         title = f"temperature {temperature:g}, {found.parameters['queries']} queries"
         # The title says the temperature.
@@ -99,10 +108,6 @@ def _print_audit(found: Audit) -> None:
             more = [row.decided.cells() for row in found.at(temperature) if row.decided is not None]
             both = [{**one, **other} for one, other in zip(chosen, more, strict=True)]
             print_table(f"slates and exclusions, temperature {temperature:g}", *_columns(both))
-    print_paragraph(LEGEND)
-    if found.rows[0].decided is not None:
-        print_paragraph(DECIDED_LEGEND)
-    print_paragraph(f"Recommended: {found.recommendation}")
 
 
 def _without(row: dict[str, str], marks: tuple[str, ...]) -> dict[str, str]:
@@ -118,23 +123,40 @@ def _columns(cells: Iterable[dict[str, str]]) -> tuple[list[str], list[list[str]
 @app.command()
 def demo(
     items: Annotated[int, typer.Option(help="Number of items.")] = 200_000,
-    seed: Annotated[int, typer.Option(help="Seed of the data.")] = 0,
+    every: Annotated[
+        bool, typer.Option("--all", help="Compare every method, at three temperatures, in one table each.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the data and of the draws.")] = 0,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Build an index of synthetic data and show the error and the speed of every method."""
+    """Build an index of a made-up shop, draw from it, and show the error and the speed."""
     if check_count(items, "items") < 100:
         raise InputError(f"items is {items}; expected at least 100.")
-    found = demonstration.compare(items, seed=check_seed(seed), threads=threads)
+    found = demonstration.compare(items, seed=check_seed(seed), threads=threads, every_method=every)
     if as_json:
         print_json(found.to_dict())
         return
-    facts = found.parameters
-    title = (
-        f"{facts['items']:,} items of {facts['dim']} dimensions in {facts['clusters']} clusters, with eight-bit codes "
-        f"for certified draws; {facts['queries']} held-out queries; one thread"
+    print_paragraph(found.conclude())
+    print_line("")
+    if every:
+        _print_tables(found.audit)
+        print_paragraph(demonstration.LEGEND)
+    else:
+        queries = found.audit.parameters["queries"]
+        print_table(
+            f"one thread, temperature {demonstration.TEMPERATURE}, {queries} queries",
+            *found.table(),
+        )
+    _print_drawn(found)
+
+
+def _print_drawn(found: demonstration.Demo) -> None:
+    print_line("")
+    print_line(f"Drawn for the query {found.query}, with probabilities:")
+    for name, probability in found.drawn:
+        print_line(f"  {name:<34} {probability:.2%}")
+    print_line("")
+    print_paragraph(
+        "All methods and temperatures: softindex demo --all. Your own vectors: softindex build, then softindex audit."
     )
-    print_table(title, *_columns(row.cells() for row in found.rows), spare=SPARE)
-    for paragraph in (demonstration.LEGEND, demonstration.conclude(found)):
-        print_line("")
-        print_paragraph(paragraph)

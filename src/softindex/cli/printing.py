@@ -45,8 +45,8 @@ def print_line(text: str) -> None:
 
 
 def print_paragraph(text: str) -> None:
-    """Print the text in lines of 100 characters."""
-    typer.echo(textwrap.fill(printable(text), 100))
+    """Print the text in lines of 80 characters at most."""
+    typer.echo(textwrap.fill(printable(text), 80))
 
 
 def print_error(sentence: object) -> None:
