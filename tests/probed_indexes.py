@@ -50,17 +50,18 @@ def large_index(name, seed=5, tree=False):
     return softindex.build(vectors, tree=tree, threads=1), queries
 
 
-def masses(index, queries, temperature, method="sd-2ls", probes=None, tolerance=None, threads=1):
+def masses(index, queries, temperature, method="sd-2ls", probes=None, tolerance=None, threads=1, exclude=None):
     """Log masses (b, k), items scored (b,) and stated errors (b,), from the kernels."""
+    part = None if exclude is None else index._left(len(queries), exclude, None, None).native
     law, clusters, allowed = index._law(method, probes, tolerance)
     found, scored = np.empty((len(queries), index.clusters)), np.empty(len(queries), np.int64)
     error = np.empty(len(queries))
-    request = _native.Request(queries, law, temperature, clusters, allowed, threads=threads)
+    request = _native.Request(queries, law, temperature, clusters, allowed, restriction=part, threads=threads)
     index._engine.masses(request, found, error, scored)
     return found, scored, error
 
 
-def twin(index, query, temperature, method, probes, tolerance):
+def twin(index, query, temperature, method, probes, tolerance, exclude=()):
     """The same of one query, from the definition."""
     contents, law = look_inside(index), LAWS[method]
     probing = reference_probing.Probing(
@@ -75,6 +76,7 @@ def twin(index, query, temperature, method, probes, tolerance):
         tolerance=tolerance,
         outliers=contents.outliers,
         tails=index._contents.arrays.get("sketch_tails"),
+        excluded=np.isin(index.ids, exclude),
     )
     return probing.run(-1 if probes is None else probes)
 

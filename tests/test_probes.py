@@ -7,7 +7,8 @@ import softindex
 from inside import look_inside
 from probed_indexes import clustered, distances, large_index, masses, twin
 from softindex.kernels import _native, reference_probing
-from softindex.kernels.reference_probing import TAIL_SAMPLES, dispersion_term
+from softindex.kernels.reference_probing import TAIL_SAMPLES
+from softindex.kernels.reference_tails import dispersion_term, logit_variances
 from softindex.laws import LAWS
 from softindex.testing import chi_square_score
 
@@ -69,7 +70,7 @@ def test_no_probes_are_the_published_law_and_nothing_is_stated():
     index, queries = large_index("mixture")
     contents = look_inside(index)
     found, scored, error = masses(index, queries["items"][:20], 0.2, probes=0)
-    variances = [reference_probing.logit_variances(contents.moments, query, 0.2) for query in queries["items"][:20]]
+    variances = [logit_variances(contents.moments, query, 0.2) for query in queries["items"][:20]]
     sizes = masses(index, queries["items"][:20], 0.2, "s-2ls", probes=0)[0]
     np.testing.assert_allclose(found, sizes + np.array(variances) / 2, atol=2e-5)
     assert (scored == 0).all()

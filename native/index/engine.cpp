@@ -370,11 +370,10 @@ void Engine::search_together(const Request& request, const Batch& batch, int64_t
 
 void Engine::masses(const Request& request, const MassResults& results) {
   with_masses(request, [&](Query& query) {
-    const double pivot = query.pivot / query.temperature;
     double* log_masses = results.log_masses + query.number * view_.k;
-    for (int64_t c = 0; c < view_.k; ++c) log_masses[c] = query.log_masses[c] + pivot;
+    results.error[query.number] = masses_restricted(query, log_masses);
+    for (int64_t c = 0; c < view_.k; ++c) log_masses[c] += query.pivot / query.temperature;
     results.scored[query.number] = query.scored;
-    results.error[query.number] = query.error;
   });
 }
 

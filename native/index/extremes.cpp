@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "index/exclusion.h"
 #include "index/scan.h"
 
 namespace softindex {
@@ -18,6 +19,24 @@ constexpr int64_t sparse = 4;
 constexpr double usual_errors = 4.0;
 
 }  // namespace
+
+void list_nearest_clusters(Query& query, double length, double scale) {
+  const View& view = query.view;
+  auto& ranked = query.workspace.ranked;
+  ranked.clear();
+  double nearest = std::numeric_limits<double>::infinity();
+  for (int64_t c = 0; c < view.k; ++c) {
+    if (view.empty(c) || view.norm_max[c] * probing::length_step < length || view.norm_min[c] > length) continue;
+    const double distance = length * length - 2 * (scale * query.mean_dots[c] - view.half_squares[c]);
+    if (!(distance <= probing::nearly * nearest)) continue;
+    nearest = std::min(nearest, distance);
+    ranked.push_back({distance, c});
+  }
+  std::sort(ranked.begin(), ranked.end());
+  const double most = probing::nearly * nearest;
+  while (!ranked.empty() && (ranked.size() > probing::nearest_clusters || ranked.back().first > most))
+    ranked.pop_back();
+}
 
 Extremes::Extremes(Query& query)
     : query_(query), log_weight_(query.view.sizes.weight_of(query.request.law)), length_(measure_query(query)) {
@@ -92,6 +111,7 @@ bool Extremes::confirm(const uint16_t* masks, int64_t origin, int64_t from, int6
 bool Extremes::confirm_any(int64_t from, int64_t to) const {
   float* dots = query_.workspace.dots.data();
   scan_items(query_.kernels, query_.view, from, to, query_.vector, dots);
+  hide(excluded_within(query_.excluded_while_probing(), from, to), from, dots);
   const double inverse = query_.inverse_temperature(), least = least_ + std::log(probing::searched_part);
   for (int64_t i = from; i < to; ++i) {
     const double bias = query_.view.bias == nullptr ? 0.0 : query_.view.bias[i];

@@ -8,6 +8,10 @@
 
 namespace softindex {
 
+// Fills the workspace's `ranked` with the clusters whose mean is nearest to an item of this length in the query's
+// direction, scale times the query, and which hold items of such a length.
+void list_nearest_clusters(Query& query, double length, double scale);
+
 // All log masses are relative to pivot / temperature, as those of the query.
 class Extremes {
  public:

@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
-#include <numeric>
 #include <stdexcept>
 
+#include "index/exclusion.h"
 #include "index/extremes.h"
 #include "index/masses.h"
 #include "index/probe_constants.h"
@@ -25,8 +24,8 @@ class Probe {
  public:
   explicit Probe(Query& query)
       : query_(query), kernels_(query.kernels), view_(query.view), request_(query.request), workspace_(query.workspace),
-        tail_stream_{tail_seed, name_direction(query)}, log_weight_(view_.sizes.weight_of(request_.law)),
-        extremes_(query) {}
+        excluded_(query.excluded_while_probing()), tail_stream_{tail_seed, name_direction(query)},
+        log_weight_(view_.sizes.weight_of(request_.law)), extremes_(query) {}
 
   void run() {
     workspace_.estimates.assign(query_.log_masses, query_.log_masses + view_.k);
@@ -35,7 +34,7 @@ class Probe {
     if (adaptive) budget_ = std::max(probing::budget_numbers / view_.d, view_.n / probing::budget_part);
     remember_known_clusters();
     weigh_tail();
-    if (known_ > minus_infinity && tail_.peak == minus_infinity) return finish(0.0);
+    if (scored_ > 0 && tail_is_empty()) return finish(0.0);
     // Numbers that were finite when the index was built give a sum; NaN must not be sorted.
     if (!std::isfinite(log_tail())) throw std::runtime_error("no cluster holds any weight");
     if (adaptive) {
@@ -56,7 +55,7 @@ class Probe {
       const bool enough = error <= request_.tolerance || scored_ >= budget_;
       if (!adaptive || enough) return finish(stated(error));
       if (scan_surprises()) continue;
-      if (hopeless(error, budget_ - scored_)) return finish(stated(error));
+      if (hopeless(query_, error, budget_ - scored_)) return finish(stated(error));
       wanted = std::max(probing::first_probes, 2 * probed_);
     }
   }
@@ -81,28 +80,55 @@ class Probe {
   double scan(int64_t from, int64_t count) {
     scan_items(kernels_, view_, from, from + count, query_.vector, workspace_.dots.data());
     scored_ += count;
+    return weigh(from, count);
+  }
+
+  // The same of the dots in the workspace.
+  double weigh(int64_t from, int64_t count) {
     const Mass mass = kernels_.weigh(workspace_.dots.data(), count, query_.inverse_temperature(), view_.bias_at(from),
                                      nullptr, nullptr);
     best_score_ = mass.reference;
     return log_mass(mass, query_.temperature, query_.pivot);
   }
 
-  void remember(int64_t cluster, double log_sum) {
+  // The cluster keeps the mass of all its items; what can be drawn of it is what others are compared with.
+  void remember(int64_t cluster, double log_sum, double drawable) {
     query_.log_masses[cluster] = log_sum;
     estimates()[cluster] = minus_infinity;
-    known_ = log_add(known_, log_sum);
+    known_ = log_add(known_, drawable);
+  }
+
+  void scan_cluster(int64_t cluster) {
+    const int64_t begin = view_.offsets[cluster], end = view_.offsets[cluster + 1];
+    const double log_sum = scan(begin, end - begin);
+    const Positions excluded = excluded_within(excluded_, begin, end);
+    double drawable = log_sum;
+    if (excluded.count > 0) {
+      hide(excluded, begin, workspace_.dots.data());
+      drawable = excluded.count < view_.count(cluster) ? weigh(begin, end - begin) : minus_infinity;
+      if (drawable == minus_infinity) best_score_ = minus_infinity;
+    }
+    remember(cluster, log_sum, drawable);
+  }
+
+  // The same where it was scanned before; those scores are needed again if items are excluded.
+  void remember_sum(int64_t cluster, double log_sum) {
+    if (excluded_within(excluded_, view_.offsets[cluster], view_.offsets[cluster + 1]).count == 0)
+      return remember(cluster, log_sum, log_sum);
+    scan_cluster(cluster);
+    scored_ -= view_.size(cluster);
   }
 
   // Clusters that every law scans cost the budget nothing.
   void remember_known_clusters() {
     for (int64_t c = view_.first_known; c < view_.k; ++c)
-      if (!view_.empty(c)) remember(c, query_.log_masses[c]);
+      if (!view_.empty(c)) remember_sum(c, query_.log_masses[c]);
     scored_ = view_.known_items();
     if (request_.probes < 0) budget_ += scored_;
   }
 
   void probe_cluster(int64_t cluster) {
-    remember(cluster, scan(view_.offsets[cluster], view_.size(cluster)));
+    scan_cluster(cluster);
     ++probed_;
   }
 
@@ -115,7 +141,7 @@ class Probe {
       if (i > 0 && length < view_.shortest) break;
       const double copy = (norm * length - query_.pivot) / query_.temperature + log_weight_;
       if (!(copy - log_add(known_, log_tail()) > std::log(request_.tolerance / 4))) break;
-      list_nearest_clusters(length, length / norm);
+      list_nearest_clusters(query_, length, length / norm);
       for (size_t place = 0; place < workspace_.ranked.size(); ++place) {
         const int64_t cluster = workspace_.ranked[place].second;
         if (estimates()[cluster] == minus_infinity) continue;
@@ -128,24 +154,6 @@ class Probe {
       }
     }
     if (probed_ > 0) weigh_tail();
-  }
-
-  // The clusters whose mean is nearest to an item of this length in the query's direction, and which hold such items.
-  void list_nearest_clusters(double length, double scale) {
-    auto& ranked = workspace_.ranked;
-    ranked.clear();
-    double nearest = std::numeric_limits<double>::infinity();
-    for (int64_t c = 0; c < view_.k; ++c) {
-      if (view_.empty(c) || view_.norm_max[c] * probing::length_step < length || view_.norm_min[c] > length) continue;
-      const double distance = length * length - 2 * (scale * query_.mean_dots[c] - view_.half_squares[c]);
-      if (!(distance <= probing::nearly * nearest)) continue;
-      nearest = std::min(nearest, distance);
-      ranked.push_back({distance, c});
-    }
-    std::sort(ranked.begin(), ranked.end());
-    const double most = probing::nearly * nearest;
-    while (!ranked.empty() && (ranked.size() > probing::nearest_clusters || ranked.back().first > most))
-      ranked.pop_back();
   }
 
   // Looks for single items with a relevant share in clusters that may hold one, the likeliest first, until the chance
@@ -187,7 +195,7 @@ class Probe {
         if (!extremes_.search(cluster)) continue;
         budget_ += view_.size(cluster);
       }
-      remember(cluster, scan(view_.offsets[cluster], view_.size(cluster)));
+      scan_cluster(cluster);
       aim();
       any = true;
     }
@@ -246,6 +254,7 @@ class Probe {
       const int64_t position = view_.outlier_positions[i];
       const double bias = view_.bias == nullptr ? 0.0 : view_.bias[position] - log_weight_;
       if ((workspace_.outlier_dots[i] - query_.pivot) / query_.temperature + bias < least) continue;
+      if (excluded_within(excluded_, position, position + 1).count > 0) continue;
       // Positions increase, so the items of a cluster come one after the other.
       const int64_t cluster = view_.cluster_of(position);
       if (estimates()[cluster] > minus_infinity && (clusters.empty() || clusters.back() != cluster))
@@ -293,7 +302,7 @@ class Probe {
     bool any = false;
     for (const TailSample& sample : samples_) {
       if (sample.log_sum == minus_infinity || estimates()[sample.cluster] == minus_infinity) continue;
-      remember(sample.cluster, sample.log_sum);
+      remember_sum(sample.cluster, sample.log_sum);
       any = true;
     }
     if (any) weigh_tail();
@@ -342,17 +351,6 @@ class Probe {
     return std::max(0.0, expected - tail_share());
   }
 
-  // Where the mass is spread over many clusters, scanning as many as the budget allows would not lower the error.
-  bool hopeless(double error, int64_t budget) {
-    std::vector<float>& shares = workspace_.shares;
-    const int64_t affordable = std::min(view_.k - 1, budget * view_.k / view_.n + 1);
-    shares.assign(workspace_.cluster_weights.begin(), workspace_.cluster_weights.begin() + view_.k);
-    std::nth_element(shares.begin(), shares.begin() + affordable, shares.end(), std::greater<float>());
-    const double best = std::accumulate(shares.begin(), shares.begin() + affordable, 0.0);
-    const double left = 1.0 - best / workspace_.cluster_prefix[blocks(view_.k) - 1];
-    return error * left > std::max(request_.tolerance, probing::no_hope);
-  }
-
   double tail_share() const {
     const double log_tail = std::log(rho_) + tail_.peak + tail_.log_total;
     return 1.0 / (1.0 + std::exp(known_ - log_tail));
@@ -372,6 +370,7 @@ class Probe {
   const View& view_;
   const Request& request_;
   Workspace& workspace_;
+  const Positions excluded_;
   const Stream tail_stream_;
   const double log_weight_;  // of an average item
   Extremes extremes_;
@@ -379,7 +378,7 @@ class Probe {
   uint64_t drawn_ = 0;
   int64_t scored_ = 0, probed_ = 0, budget_ = std::numeric_limits<int64_t>::max();
   double best_score_ = minus_infinity;  // of the items scanned last
-  double known_ = minus_infinity;       // log of the sum over the clusters that were scanned
+  double known_ = minus_infinity;       // log of the sum over the drawable items of the clusters that were scanned
   Total tail_ = {minus_infinity, 0.0};  // the same of the estimates of all others
   double chance_ = 0;                   // that an item that matters was not found
   double log_error_ = 0;                // of log Z, from the masses of the tail

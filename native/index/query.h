@@ -44,6 +44,8 @@ struct Query : Context {
     if (squared_norm_ < 0) squared_norm_ = softindex::squared_norm(vector, view.d);
     return squared_norm_;
   }
+  // Adaptive probing looks for the items that can be drawn; a fixed number of probes is that of the law of all items.
+  Positions excluded_while_probing() const { return request.probes < 0 ? request.excluded_of(number) : Positions{}; }
   // Whether it has a list of the items that it may draw.
   bool lists() const { return request.lists(number); }
   double log_partition(const Total& total) const { return pivot / temperature + (total.peak + total.log_total); }

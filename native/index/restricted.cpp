@@ -74,6 +74,12 @@ double magnify(double error, double share) {
   return share > 0 ? std::min(1.0, error / share) : 1.0;
 }
 
+// The share of the law that its error is to be divided by; adaptive probing states that of the items left.
+double share_left(const Query& query, const Total& left) {
+  if (query.request.probes < 0) return 1.0;
+  return std::exp(log_of(left) - log_of(query.kernels.weigh_masses(query.log_masses, query.view.k, nullptr, nullptr)));
+}
+
 bool enough(const Restriction& restriction, int64_t n, int64_t left) { return restriction.replace || n <= left; }
 
 // Draws from the k best, which are compared with the total of the law.
@@ -141,10 +147,10 @@ RestrictedDraws sample_restricted(Query& query, int64_t n, int64_t* positions, d
   Remainder rest(query);
   if (rest.left() == 0) return {};
   if (restriction.k > 0) return sample_best(query, excluded, rest, n, slots);
-  const Total total = rest.total(), all = query.kernels.weigh_masses(query.log_masses, query.view.k, nullptr, nullptr);
+  const Total total = rest.total();
   RestrictedDraws drawn;
   drawn.left = rest.left();
-  drawn.error = magnify(query.error, std::exp(log_of(total) - log_of(all)) * restriction.top_p);
+  drawn.error = magnify(query.error, share_left(query, total) * restriction.top_p);
   drawn.log_partition = query.log_partition(total);
   if (restriction.top_p < 1) {
     const Listed listed = nucleus(query, rest, restriction.top_p);
@@ -181,6 +187,16 @@ void log_prob_restricted(Query& query, const int64_t* positions, int64_t m, doub
   for (PendingDraw& next : query.workspace.pending) next.log_share = log_share(rest.log_masses()[next.cluster], total);
   located_log_prob(query, positions, log_prob,
                    [&](int64_t cluster) { return rest.left(cluster) == 0 ? nullptr : rest.dots(cluster); });
+}
+
+double masses_restricted(const Query& query, double* log_masses) {
+  if (query.request.excluded_of(query.number).count == 0) {
+    std::copy(query.log_masses, query.log_masses + query.view.k, log_masses);
+    return query.error;
+  }
+  const Remainder rest(query);
+  std::copy(rest.log_masses(), rest.log_masses() + query.view.k, log_masses);
+  return magnify(query.error, share_left(query, rest.total()));
 }
 
 double log_partition_restricted(const Query& query) {

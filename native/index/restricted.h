@@ -36,6 +36,9 @@ RestrictedDraws sample_restricted(Query& query, int64_t n, int64_t* positions, d
 // drawn, the query needs its mean_dots and no log masses.
 void log_prob_restricted(Query& query, const int64_t* positions, int64_t m, double* log_prob);
 
+// Log masses (k), relative to the pivot, of the items that are not excluded; returns the error of that law.
+double masses_restricted(const Query& query, double* log_masses);
+
 // log Z of the items that are not excluded.
 double log_partition_restricted(const Query& query);
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 #include "base/streams.h"
 #include "index/probe_constants.h"
@@ -98,6 +100,18 @@ TailError tail_error(const std::vector<TailSample>& samples, double rho, double 
   const double uncertainty =
       std::sqrt(std::max(squares / (count - 1.0), noise + misfit / count) / count) * probing::mean_deviation;
   return {std::min(share, share * spread / 2 + share * (1 - share) * uncertainty), share * std::min(uncertainty, 1.0)};
+}
+
+bool hopeless(const Query& query, double error, int64_t budget) {
+  const View& view = query.view;
+  Workspace& workspace = query.workspace;
+  std::vector<float>& shares = workspace.shares;
+  const int64_t affordable = std::min(view.k - 1, budget * view.k / view.n + 1);
+  shares.assign(workspace.cluster_weights.begin(), workspace.cluster_weights.begin() + view.k);
+  std::nth_element(shares.begin(), shares.begin() + affordable, shares.end(), std::greater<float>());
+  const double best = std::accumulate(shares.begin(), shares.begin() + affordable, 0.0);
+  const double left = 1.0 - best / workspace.cluster_prefix[blocks(view.k) - 1];
+  return error * left > std::max(query.request.tolerance, probing::no_hope);
 }
 
 }  // namespace softindex

@@ -35,4 +35,8 @@ struct TailError {
 // share: of the tail in all mass.
 TailError tail_error(const std::vector<TailSample>& samples, double rho, double share);
 
+// Whether the mass is spread over so many clusters that scanning as many as the budget allows would not lower the error
+// enough. Reads the weights of the tail's clusters in the workspace.
+bool hopeless(const Query& query, double error, int64_t budget);
+
 }  // namespace softindex

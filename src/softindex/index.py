@@ -272,9 +272,10 @@ class Index(Held, Inspected):
         method: Method,
         probes: int | None = None,
         tolerance: float | None = None,
+        exclude: Any = None,
         threads: int | None = None,
     ) -> tuple[Doubles, Doubles, Integers]:
-        """Log of the mass that a method gives each cluster, its stated error, and the number of items scored.
+        """Log of the mass that a method gives what can be drawn of each cluster, its stated error, and items scored.
 
         Inside a cluster every method but "top-k" draws from the exact softmax, so these masses are all that differs
         between methods.
@@ -289,7 +290,8 @@ class Index(Held, Inspected):
         batch, _ = self._queries(queries)
         law, clusters, error = self._law(method, probes, tolerance)
         t, workers = check_each_temperature(temperature, len(batch)), check_threads(threads)
-        request = Request(batch, law, t, clusters, error, None, 0, workers)
+        part = self._left(len(batch), exclude, None, None)
+        request = Request(batch, law, t, clusters, error, None if part is None else part.native, 0, workers)
         return calls.measure_masses(self._engine, request, len(batch), self.clusters)
 
     def save(

@@ -148,7 +148,7 @@ class _Trial:
         report: Report | None,
     ) -> None:
         self.index, self.queries, self.temperature = index, queries, temperature
-        self.place, self.left = place, left
+        self.left = left
         self.exclude = None if left is None else left.ids
         self.threads, self.report = threads, report
         self.truth = truth.log_masses[place]
@@ -233,9 +233,7 @@ class _Trial:
             some = self.queries[:BRACKETED]
             value = self.index.log_partition(some, method=CERTIFIED, exclude=first, **options).value
             return Distances(none, none, none, none), np.asarray(value)
-        masses = self.index.cluster_log_masses(self.queries, **options, **method.options)[0]
-        if self.left is not None:
-            masses = self.left.condition(masses, self.truth, self.place)
+        masses = self.index.cluster_log_masses(self.queries, exclude=self.exclude, **options, **method.options)[0]
         estimates = LAWS[method.method].kind != "tree"
         return between(masses, self.truth), np.logaddexp.reduce(masses, axis=1) if estimates else None
 

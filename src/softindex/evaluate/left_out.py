@@ -33,16 +33,6 @@ class LeftOut:
         log_masses[:, b, self.clusters] = np.logaddexp(log_masses[:, b, self.clusters], self.logits)
         return Truth(log_masses, truth.variances)
 
-    def condition(self, law: Doubles, truth: Doubles, place: int) -> Doubles:
-        """Log masses (b, k) of a law without the items; `truth`: those of the softmax without them.
-
-        Inside a cluster a law is the softmax, so its cluster loses the same share under both.
-        """
-        result, b = law.copy(), np.arange(len(self.rows))
-        rest = truth[b, self.clusters]
-        result[b, self.clusters] += rest - np.logaddexp(rest, self.logits[place])
-        return result
-
 
 def leave_out(index: Index, queries: Floats, rows: Integers, temperatures: list[float]) -> LeftOut:
     """What queries (b, d) leave out if they are the items at these positions (b,)."""

@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softindex.kernels.reference import hash_bytes, log_sum_exp, pick, quadratic, round_query, scan, uniforms, weigh
-from softindex.kernels.reference_tails import TAIL_STEP, TailSample, raised_tails, tail_moments, usual_tails
+from softindex.kernels.reference import hash_bytes, log_sum_exp, pick, scan, uniforms, weigh
+from softindex.kernels.reference_tails import (
+    TAIL_STEP,
+    TailSample,
+    dispersion_term,
+    logit_variances,
+    raised_tails,
+    tail_moments,
+    usual_tails,
+)
 from softindex.records import Doubles, Moments, Outliers
 
 TAIL_KEY = 0x7461696C73616D70
@@ -27,33 +35,11 @@ LARGEST_VARIANCE, LARGEST_MISFIT = 30.0, 25.0
 NO_HOPE = 0.03
 
 
-def dispersion_term(variance: NDArray[Any], log_count: NDArray[Any]) -> Doubles:
-    """The contribution (k,) of the variance (k,) of a cluster's logits to its log mass; log_count (k,) is log n.
-
-    Half of the variance, as for normal logits; above a variance of 2 log n, the contribution of the largest of n normal
-    logits.
-    """
-    largest = np.sqrt(2 * variance * log_count) - log_count
-    return np.where(variance <= 2 * log_count, variance / 2, largest)
-
-
-def logit_variances(moments: Moments, query: NDArray[Any], temperature: float) -> Doubles:
-    """q' S q / t^2 (k,) of every cluster; for forms of rank r, with the query rounded as in the kernels."""
-    forms = moments.dispersion
-    if forms.kind == "full":
-        return quadratic(forms, query) / temperature**2
-    assert forms.spread is not None
-    integers, unit = round_query(query)
-    rounded, wide = integers * unit, query.astype(np.float64)
-    # The kernels use the norm of the unrounded query.
-    lost = float(wide @ wide - rounded @ rounded) * forms.spread.astype(np.float64)
-    return np.asarray(quadratic(forms, rounded) + lost) / temperature**2
-
-
 class Probing:
     """One query's probing: the clusters that are known exactly, and the estimates of the others (the tail).
 
-    With probes = 0 the law is the published one, `reference.estimated_masses`.
+    With probes = 0 the law is the published one, `reference.estimated_masses`. Excluded items stay in the masses, and
+    adaptive probing judges everything by the items that can be drawn.
     """
 
     def __init__(
@@ -70,6 +56,7 @@ class Probing:
         tolerance: float,
         outliers: Outliers | None,
         tails: NDArray[Any] | None,
+        excluded: NDArray[Any] | None = None,
     ) -> None:
         # An empty list of outliers is the same as none.
         self.outliers = None if outliers is None or len(outliers.positions) == 0 else outliers
@@ -97,7 +84,9 @@ class Probing:
             longest = dots * moments.reach.astype(np.float64) / temperature + self.log_weight
             self.estimates = np.where(self.sizes > 1, np.maximum(self.estimates, longest), self.estimates)
         self.means = dots / temperature + self.log_weight
-        self.known = np.full(len(self.sizes), -np.inf)
+        # Of the clusters scanned: the log mass of all items, and of those that can be drawn.
+        self.known, self.drawable = np.full((2, len(self.sizes)), -np.inf)
+        self.excluded = np.zeros(len(vectors), bool) if excluded is None else excluded
         # The sample of the tail depends on the direction of the query only: not on the seed, nor on its length.
         peak = float(np.abs(query).max())
         self.stream = hash_bytes(np.rint(query * (127.0 / peak if peak > 0 else 0.0)).astype(np.int8).tobytes())
@@ -154,7 +143,7 @@ class Probing:
 
     def tail_share(self) -> float:
         """The fraction of the total mass in unknown clusters."""
-        known, tail = log_sum_exp(self.known), np.log(self.rho) + log_sum_exp(self.estimates)
+        known, tail = log_sum_exp(self.drawable), np.log(self.rho) + log_sum_exp(self.estimates)
         return float(np.exp(tail - np.logaddexp(known, tail)))
 
     def scan_stretch(self, begin: int, count: int) -> tuple[float, float]:
@@ -166,7 +155,9 @@ class Probing:
 
     def remember(self, cluster: int, log_sum: float) -> None:
         """Record the exact log mass of a cluster."""
+        rows = slice(int(self.offsets[cluster]), int(self.offsets[cluster + 1]))
         self.known[cluster], self.estimates[cluster] = log_sum, -np.inf
+        self.drawable[cluster] = log_sum_exp(self.logits(rows)) if self.excluded[rows].any() else log_sum
 
     def probe_clusters(self, clusters: NDArray[Any]) -> None:
         """Scan these clusters completely, largest estimate first, until the budget is spent."""
@@ -186,7 +177,7 @@ class Probing:
 
     def everything(self, log_tail: float) -> float:
         """The log mass of all clusters: what is known, and this estimate of the others, times rho."""
-        return float(np.logaddexp(log_sum_exp(self.known), np.log(self.rho) + log_tail))
+        return float(np.logaddexp(log_sum_exp(self.drawable), np.log(self.rho) + log_tail))
 
     def scan_nearest_clusters(self) -> None:
         """Scan the clusters where an item in the query's direction would lie, for each length it may have."""
@@ -205,7 +196,8 @@ class Probing:
                 elif np.isfinite(self.estimates[cluster]):
                     self.probe_one(cluster)
                     self.probed += 1
-                    best = scan(self.vectors[self.offsets[cluster] : self.offsets[cluster + 1]], self.query).max()
+                    rows = slice(self.offsets[cluster], self.offsets[cluster + 1])
+                    best = scan(self.vectors[rows][~self.excluded[rows]], self.query).max(initial=-np.inf)
                     if best >= COPIED * self.norm * length:
                         break
             length /= LENGTH_STEP
@@ -289,14 +281,18 @@ class Probing:
     def holds(self, cluster: int, least: float) -> bool:
         """Whether an item of the cluster has at least this log mass."""
         rows = slice(int(self.offsets[cluster]), int(self.offsets[cluster + 1]))
+        return bool(self.logits(rows).max() >= least)
+
+    def logits(self, rows: slice) -> Doubles:
+        """Those of the items at these positions; -inf for excluded ones."""
         logits = scan(self.vectors[rows], self.query) / self.temperature
-        return bool((logits if self.bias is None else logits + self.bias[rows]).max() >= least)
+        return np.where(self.excluded[rows], -np.inf, logits if self.bias is None else logits + self.bias[rows])
 
     def scan_clusters_of_outliers(self) -> None:
         """Scan clusters with a listed outlier whose own share of the mass would be significant."""
         if self.outliers is None or self.tail_is_empty():
             return
-        everything = np.logaddexp(log_sum_exp(self.known), log_sum_exp(self.estimates))
+        everything = np.logaddexp(log_sum_exp(self.drawable), log_sum_exp(self.estimates))
         least = everything + np.log(self.tolerance / 8) - self.log_weight
         longest = float(np.linalg.norm(self.query.astype(np.float64))) * float(self.norm_max.max())
         if longest / self.temperature < least and self.bias is None:
@@ -306,18 +302,19 @@ class Probing:
         if self.bias is not None:
             logits = logits + self.bias[positions] - self.log_weight
         self.scored += len(positions)
-        clusters = np.unique(np.searchsorted(self.offsets, positions[logits >= least], side="right") - 1)
+        positions = positions[(logits >= least) & ~self.excluded[positions]]
+        clusters = np.unique(np.searchsorted(self.offsets, positions, side="right") - 1)
         # Scans so far must not use up the budget of these clusters.
         most = self.scored + self.budget
         for cluster in clusters[np.isfinite(self.estimates[clusters])]:
             if self.scored < most:
-                self.remember(cluster, self.scan_stretch(int(self.offsets[cluster]), int(self.sizes[cluster]))[0])
+                self.probe_one(cluster)
                 self.probed += 1
 
     def scan_large_clusters(self) -> None:
         """Scan clusters with a large share of the mass; the threshold is lower where logits have a high variance."""
         if not self.tail_is_empty():
-            everything = np.logaddexp(log_sum_exp(self.known), log_sum_exp(self.estimates))
+            everything = np.logaddexp(log_sum_exp(self.drawable), log_sum_exp(self.estimates))
             share = np.exp(self.estimates - everything)
             weight = 1.0 if self.variances is None else np.maximum(self.variances, 1.0)
             self.probe_clusters(np.flatnonzero(share * weight > LARGE_SHARE))

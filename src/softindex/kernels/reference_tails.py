@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from softindex.records import Doubles
+from softindex.kernels.reference import quadratic, round_query
+from softindex.records import Doubles, Moments
 
 TAIL_STEP = 0.5
 
@@ -55,3 +58,26 @@ class TailSample:
     """Variance of the logits of the stretch."""
     log_sum: float
     """The cluster's exact log mass if the stretch covers it, otherwise -inf."""
+
+
+def dispersion_term(variance: NDArray[Any], log_count: NDArray[Any]) -> Doubles:
+    """The contribution (k,) of the variance (k,) of a cluster's logits to its log mass; log_count (k,) is log n.
+
+    Half of the variance, as for normal logits; above a variance of 2 log n, the contribution of the largest of n normal
+    logits.
+    """
+    largest = np.sqrt(2 * variance * log_count) - log_count
+    return np.where(variance <= 2 * log_count, variance / 2, largest)
+
+
+def logit_variances(moments: Moments, query: NDArray[Any], temperature: float) -> Doubles:
+    """q' S q / t^2 (k,) of every cluster; for forms of rank r, with the query rounded as in the kernels."""
+    forms = moments.dispersion
+    if forms.kind == "full":
+        return quadratic(forms, query) / temperature**2
+    assert forms.spread is not None
+    integers, unit = round_query(query)
+    rounded, wide = integers * unit, query.astype(np.float64)
+    # The kernels use the norm of the unrounded query.
+    lost = float(wide @ wide - rounded @ rounded) * forms.spread.astype(np.float64)
+    return np.asarray(quadratic(forms, rounded) + lost) / temperature**2
