@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from softindex.train import MIDXSampler, SampledSoftmaxLoss, UniformSampler, UnigramSampler
+from softindex.train import MIDXSampler, SampledSoftmaxLoss, TwoLevelSampler, UniformSampler, UnigramSampler
 
 METHODS = {
     "full": "full softmax",
@@ -13,6 +13,8 @@ METHODS = {
     "midx-pq": "MIDX, product codes",
     "midx-rq": "MIDX, residual codes",
     "midx-beyond": "MIDX, weighted",
+    "two-level-s": "two-level, s-2ls",
+    "two-level-sd": "two-level, sd-2ls",
 }
 """Title of each method in tables, by its name on the command line."""
 RECENT = 4096
@@ -72,5 +74,7 @@ def _sampled_loss(method, items, draws, codewords):
         "midx-pq": lambda: MIDXSampler(items, codewords=codewords, quantizer="pq", residual="uniform"),
         "midx-rq": lambda: MIDXSampler(items, codewords=codewords, quantizer="rq", residual="uniform"),
         "midx-beyond": lambda: MIDXSampler(items, codewords=codewords, quantizer="rq", residual="weighted"),
+        "two-level-s": lambda: TwoLevelSampler(items, method="s-2ls", threads=torch.get_num_threads()),
+        "two-level-sd": lambda: TwoLevelSampler(items, method="sd-2ls", threads=torch.get_num_threads()),
     }
     return SampledSoftmaxLoss(makers[method](), draws=draws, ignore_index=IGNORED)

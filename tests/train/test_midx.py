@@ -163,12 +163,26 @@ def test_frequencies_of_any_size():
         midx(frequency_power=power).refresh(items, frequencies=frequencies)
 
 
-def test_a_layer_stands_for_its_weight():
+def test_scoring_all_classes_at_once_changes_nothing(monkeypatch):
+    """Where many classes are scored, one matrix product takes the place of single scores."""
+    items, _, _, queries = classes()
+    sampler = midx(residual="exact")
+    sampler.refresh(items)
+    found = []
+    for many in (0, 1 << 40):
+        monkeypatch.setattr("softindex.train.codeword_law.MANY", many)
+        ids = sampler.sample(queries, 50, generator=torch.Generator().manual_seed(1)).ids
+        found.append((ids, sampler.log_q(queries, torch.arange(N))))
+    assert torch.equal(found[0][0], found[1][0])
+    torch.testing.assert_close(found[0][1], found[1][1])
+
+
+def test_a_layer_stands_for_its_weight_and_bias():
     items, _, _, queries = classes()
     layer = torch.nn.Linear(D, N)
     with torch.no_grad():
         layer.weight.copy_(items)
     first, second = midx(), midx()
     first.refresh(layer)
-    second.refresh(items)
+    second.refresh(items, bias=layer.bias)
     assert torch.equal(first.log_q(queries, torch.arange(N)), second.log_q(queries, torch.arange(N)))

@@ -38,12 +38,16 @@ class SphereSampler(Sampler):
         return {"alpha": self.alpha}
 
     def _fit(self, inputs: RefreshInput) -> Tables:
-        return Tables({"items": inputs.require_items().clone()})
+        tables = {"items": inputs.require_items().clone()}
+        return Tables(tables if inputs.bias is None else tables | {"bias": inputs.bias.clone()})
 
     def _log_weights(self, queries: Tensor) -> Tensor:
-        items = self._ready()["items"]
-        check_dim(queries, items.shape[1])
-        return torch.log1p(self.alpha * (queries.float() @ items.T).double() ** 2)
+        tables = self._ready()
+        check_dim(queries, tables["items"].shape[1])
+        logits = (queries.float() @ tables["items"].T).double()
+        if "bias" in tables:
+            logits = logits + tables["bias"]
+        return torch.log1p(self.alpha * logits**2)
 
     def _draw(
         self, queries: Tensor, n: int, positives: Tensor | None, generator: torch.Generator | None

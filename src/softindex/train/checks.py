@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from softindex.errors import InputError, MethodError, show
 
 __all__ = [
+    "IGNORED",
+    "bias_of",
     "check_choice",
     "check_dim",
     "check_frequencies",
@@ -20,13 +22,52 @@ __all__ = [
     "check_range",
     "check_rows",
     "check_vector",
+    "flatten_queries",
     "weight_of",
 ]
+
+IGNORED = -100
+"""Target that does not count, as in torch."""
 
 
 def weight_of(items: Any) -> Any:
     """The class vectors: the weight of a layer such as nn.Embedding or nn.Linear, or the argument itself."""
-    return items.weight if isinstance(items, nn.Module) and isinstance(items.weight, Tensor) else items
+    if not isinstance(items, nn.Module):
+        return items
+    weight = getattr(items, "weight", None)
+    if not isinstance(weight, Tensor):
+        raise InputError(
+            f"items are a {type(items).__name__}, a module without a weight; pass the output layer itself, such as "
+            "nn.Linear or nn.Embedding, or its weight."
+        )
+    return weight
+
+
+def bias_of(items: Any, bias: Any) -> Any:
+    """The numbers to add to the logits: the caller's, or else the bias of a layer such as nn.Linear, or None."""
+    if bias is not None or not isinstance(items, nn.Module):
+        return bias
+    own = getattr(items, "bias", None)
+    return own if isinstance(own, Tensor) else None
+
+
+def flatten_queries(queries: Any, positives: Any, *, finite: bool = False) -> tuple[Tensor, Tensor | None]:
+    """Return queries (..., d) as rows (b, d), and their targets (...) as (b,), without ignored targets."""
+    tensor = _as_tensor(queries, "queries")
+    rows = tensor.reshape(-1, tensor.shape[-1]) if tensor.ndim > 2 and tensor.shape[-1] else tensor
+    if positives is None:
+        return check_rows(rows, "queries", finite=finite), None
+    targets = _as_tensor(positives, "positives")
+    if targets.shape != tensor.shape[:-1] or targets.is_floating_point() or targets.dtype == torch.bool:
+        raise InputError(
+            f"positives are {targets.dtype} of shape {tuple(targets.shape)}; expected integers of shape "
+            f"{tuple(tensor.shape[:-1])}, one for each query."
+        )
+    targets = targets.reshape(-1)
+    kept = targets != IGNORED
+    if not bool(kept.any()):
+        raise InputError(f"every one of the positives is {IGNORED}; expected at least one target that counts.")
+    return check_rows(rows[kept.to(rows.device)], "queries", finite=finite), targets[kept]
 
 
 def check_choice(value: Any, name: str, choices: Collection[str]) -> None:

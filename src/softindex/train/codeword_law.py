@@ -31,6 +31,8 @@ BLOCK = 1 << 24
 """Numbers in memory at once where classes are scored one by one."""
 CACHED = 1 << 21
 """Weights of second codewords in memory at once: small enough for a cache, large enough to cost no time."""
+MANY = 16
+"""Scoring every class by one matrix product is faster than one in this many by themselves."""
 SMALLEST = 1e-280
 """Sums of products below this may have lost terms to underflow, and are computed again in log space."""
 
@@ -146,14 +148,21 @@ class CodewordLaw:
 class ClusterSoftmaxLaw(CodewordLaw):
     """Clusters as in `CodewordLaw`; inside a cluster, the softmax of the class vectors."""
 
+    _all_scores: Tensor | None = None
+
     def _draw_inside(self, cluster: Tensor, uniforms: Tensor) -> Tensor:
         rows = torch.arange(len(cluster), device=cluster.device).repeat_interleave(cluster.shape[1])
-        flat, drawn = uniforms.flatten(), []
-        for at, members, scores, pair in self._members(rows, cluster.flatten()):
+        # Many draws of a query may fall into one cluster: score its classes once.
+        keys, which = torch.unique(rows * self.codewords**2 + cluster.flatten(), return_inverse=True)
+        order = torch.argsort(which)
+        which, flat, drawn = which[order], uniforms.flatten()[order], []
+        for at, members, scores, pair in self._members(keys // self.codewords**2, keys % self.codewords**2):
             count = at.stop - at.start
             log_p = scores - segment_logsumexp(scores, pair, count)[pair]
-            drawn.append(members[find_in_segments(log_p, pair, count, flat[at])])
-        return torch.cat(drawn).view(cluster.shape)
+            begin, end = torch.searchsorted(which, torch.tensor([at.start, at.stop], device=which.device)).tolist()
+            found = find_in_segments(log_p, pair, which[begin:end] - at.start, flat[begin:end])
+            drawn.append(members[found])
+        return torch.empty_like(order).index_copy(0, order, torch.cat(drawn)).view(cluster.shape)
 
     def log_q(self, ids: Tensor) -> Tensor:
         """Log-probabilities of classes (b, j)."""
@@ -169,6 +178,8 @@ class ClusterSoftmaxLaw(CodewordLaw):
         return self._log_codes(cluster) + self.log_mass.flatten()[cluster] + inside
 
     def _scores(self, rows: Tensor, ids: Tensor) -> Tensor:
+        if self._all_scores is not None:
+            return self._all_scores[rows, ids]
         parts = []
         step = max(1, BLOCK // self.queries.shape[1])
         for begin in range(0, len(ids), step):
@@ -181,6 +192,10 @@ class ClusterSoftmaxLaw(CodewordLaw):
         """For blocks of (query, cluster) pairs (j,): the pairs, the members, their scores, and the pair of each."""
         offsets = self.tables["offsets"]
         sizes = offsets[cluster + 1] - offsets[cluster]
+        n = len(self.tables["items"])
+        if self._all_scores is None and BLOCK >= len(self.queries) * n <= MANY * int(sizes.sum()):
+            scores = (self.queries @ self.tables["items"].T).double()
+            self._all_scores = scores + self.tables["log_weight"] if "log_weight" in self.tables else scores
         for begin, end in blocks_of_segments(sizes, max(1, BLOCK // self.queries.shape[1])):
             here = sizes[begin:end]
             pair = torch.repeat_interleave(torch.arange(end - begin, device=cluster.device), here)

@@ -12,7 +12,16 @@ from torch import Tensor, nn
 
 from softindex.arguments import check_count
 from softindex.errors import InputError, SoftindexError
-from softindex.train.checks import check_dim, check_frequencies, check_ids, check_items, check_rows, check_vector
+from softindex.train.checks import (
+    bias_of,
+    check_dim,
+    check_frequencies,
+    check_ids,
+    check_items,
+    check_rows,
+    check_vector,
+    flatten_queries,
+)
 
 __all__ = ["Negatives", "NotRefreshedError", "RefreshInput", "Sampler", "Tables"]
 
@@ -104,6 +113,8 @@ class Sampler(nn.Module):
     """
 
     needs_refresh = True
+    independent = True
+    """Whether the draws of a call are independent, so that one call for 2 n draws is as good as two for n each."""
 
     def __init__(self, num_items: int) -> None:
         super().__init__()
@@ -120,37 +131,58 @@ class Sampler(nn.Module):
         assert marker is not None
         return marker.device
 
-    def refresh(self, items: Any = None, *, frequencies: Any = None, queries: Any = None, bias: Any = None) -> None:
+    def refresh(
+        self,
+        items: Any = None,
+        *,
+        frequencies: Any = None,
+        queries: Any = None,
+        bias: Any = None,
+        positives: Any = None,
+    ) -> None:
         """Recompute the tables from the current classes.  Each sampler uses the arguments it needs.
 
         Args:
             items: Class vectors, (num_items, d), or the layer that has them as its weight.
             frequencies: How often each class occurs as a target, (num_items,).
-            queries: Some recent queries, (b, d).
-            bias: Numbers added to the logits, (num_items,).
+            queries: Some recent queries, (..., d).
+            bias: Numbers added to the logits, (num_items,); None uses the bias of the layer, if it has one.
+            positives: Targets of the queries, (...): queries whose target is -100 are left out.
 
         Raises:
             InputError: When an argument is wrong or one is missing.  The old tables then stay in use.
         """
-        self.install(self.fit(items, frequencies=frequencies, queries=queries, bias=bias))
+        self.install(self.fit(items, frequencies=frequencies, queries=queries, bias=bias, positives=positives))
 
-    def fit(self, items: Any = None, *, frequencies: Any = None, queries: Any = None, bias: Any = None) -> Tables:
+    def fit(
+        self,
+        items: Any = None,
+        *,
+        frequencies: Any = None,
+        queries: Any = None,
+        bias: Any = None,
+        positives: Any = None,
+    ) -> Tables:
         """Compute the tables of a refresh without using them yet, for example in another thread; see `install`.
 
         Args:
             items: Class vectors, (num_items, d), or the layer that has them as its weight.
             frequencies: How often each class occurs as a target, (num_items,).
-            queries: Some recent queries, (b, d).
-            bias: Numbers added to the logits, (num_items,).
+            queries: Some recent queries, (..., d).
+            bias: Numbers added to the logits, (num_items,); None uses the bias of the layer, if it has one.
+            positives: Targets of the queries, (...): queries whose target is -100 are left out.
 
         Returns:
             Tables for `install`.
         """
         vectors = None if items is None else check_items(items, self.num_items)
         counts = None if frequencies is None else check_frequencies(frequencies, self.num_items)
-        recent = None if queries is None else check_rows(queries, "queries", finite=True)
+        if queries is None and positives is not None:
+            raise InputError("positives say which queries count, but there are no queries; pass both or neither.")
+        recent = None if queries is None else flatten_queries(queries, positives, finite=True)[0]
         if vectors is not None and recent is not None:
             check_dim(recent, vectors.shape[1])
+        bias = bias_of(items, bias)
         checked_bias = None if bias is None else check_vector(bias, self.num_items, "bias")
         with torch.no_grad():
             return self._label(self._fit(RefreshInput(vectors, counts, recent, checked_bias)))

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from softindex.arguments import check_count
-from softindex.errors import InputError
-from softindex.train.checks import check_choice, check_dim, check_items, check_range, check_rows, check_vector
+from softindex.arguments import check_count, check_flag
+from softindex.progress import reporting
+from softindex.train.checks import (
+    bias_of,
+    check_choice,
+    check_dim,
+    check_items,
+    check_range,
+    check_vector,
+    flatten_queries,
+)
 from softindex.train.contract import Negatives, Sampler
 from softindex.train.drawing import draw
 from softindex.train.loss import CORRECTIONS, Correction, sampled_cross_entropy
@@ -20,6 +27,8 @@ __all__ = ["Diagnosis", "diagnose"]
 
 BLOCK = 1 << 23
 """Scores in memory at once."""
+DRAWN = 1 << 20
+"""Draws in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +74,25 @@ def diagnose(
     repeats: int = 32,
     correction: Correction = "negatives",
     generator: torch.Generator | None = None,
+    progress: bool = False,
 ) -> Diagnosis:
     """Compare a sampler with the full softmax.
 
-    The cost: about ten passes over all b x num_items logits in float64, which is several times the full softmax itself,
-    plus `log_q` of every class and `repeats` calls of `sample`, which are the larger part for an expensive sampler.  A
-    few hundred queries suffice.
+    The cost: a few passes in float64 over all b x num_items logits, about as long as eight full softmaxes of the
+    queries, plus `log_q` of every class and b x draws x repeats draws, which are the larger part for an expensive
+    sampler.  A few hundred queries suffice.
 
     Args:
         sampler: A refreshed sampler.
-        queries: Query vectors, (b, d); use others than the sampler was refreshed with.
+        queries: Query vectors, (..., d); use others than the sampler was refreshed with.
         items: Class vectors, (num_items, d), or the layer that has them as its weight.
-        bias: Numbers added to the logits, (num_items,).
-        positives: Targets, (b,); None draws them from the softmax.
+        bias: Numbers added to the logits, (num_items,); None uses the bias of the layer, if it has one.
+        positives: Targets, (...); None draws them from the softmax.  Queries whose target is -100 are left out.
         draws: Draws per query of the sampled loss.
         repeats: Sets of draws over which the gradient is averaged.
         correction: Which logits are corrected by log q; see `SampledSoftmaxLoss`.
         generator: Source of randomness; None uses torch's global one.
+        progress: Show a progress bar on a terminal.
 
     Returns:
         Distances between the two distributions, and the error of the gradient.
@@ -89,48 +100,71 @@ def diagnose(
     Raises:
         InputError: When a shape, dtype or class is wrong, or numbers are not finite.
     """
-    rows, weight = check_rows(queries, "queries", finite=True).float(), check_items(items, sampler.num_items)
+    weight, bias = check_items(items, sampler.num_items), bias_of(items, bias)
+    rows, targets = flatten_queries(queries, positives, finite=True)
     check_dim(rows, weight.shape[1])
-    n, times = check_count(draws, "draws"), check_count(repeats, "repeats")
     check_choice(correction, "correction", CORRECTIONS)
     checked_bias = None if bias is None else check_vector(bias, sampler.num_items, "bias")
-    targets = None if positives is None else _check_positives(positives, len(rows), sampler.num_items)
+    if targets is not None:
+        check_range(targets, sampler.num_items, "positives")
+    work = _Work(
+        sampler, weight, checked_bias, check_count(draws, "draws"), check_count(repeats, "repeats"), correction
+    )
     step = max(1, BLOCK // sampler.num_items)
     sums = torch.zeros(5, dtype=torch.float64)
-    classes = torch.arange(sampler.num_items, device=rows.device)
-    for begin in range(0, len(rows), step):
-        some = rows[begin : begin + step]
-        logits = (some @ weight.T).double()
-        logits = logits if checked_bias is None else logits + checked_bias
-        log_p = torch.log_softmax(logits, 1)
-        target = draw(log_p, 1, generator) if targets is None else targets[begin : begin + step, None]
-        sums[:3] += _distances(log_p, sampler.log_q(some, classes).double())
-        exact = _Gradient(logits, log_p, target)
-        for _ in range(times):
-            drawn = sampler.sample(some, n, positives=target[:, 0], generator=generator)
-            log_q = sampler.log_q(some, target) if correction == "all" else None
-            sums[3:] += exact.errors(drawn, correction, log_q) / times
+    with reporting(check_flag(progress, "progress")) as report, torch.no_grad():
+        for begin in range(0, len(rows), step):
+            some = slice(begin, begin + step)
+            sums += work.measure(rows[some].float(), None if targets is None else targets[some], generator)
+            if report is not None:
+                report("diagnosing", min(begin + step, len(rows)), len(rows))
     kl, reverse, effective, off_target, square = (sums / len(rows)).tolist()
-    return Diagnosis(type(sampler).__name__, len(rows), n, kl, reverse, effective, off_target, math.sqrt(square))
+    return Diagnosis(type(sampler).__name__, len(rows), work.draws, kl, reverse, effective, off_target, square**0.5)
 
 
-def _check_positives(positives: Any, b: int, num_items: int) -> Tensor:
-    targets = torch.as_tensor(positives)
-    if targets.shape != (b,) or targets.is_floating_point():
-        raise InputError(f"positives are {targets.dtype} of shape {tuple(targets.shape)}; expected ({b},) integers.")
-    check_range(targets, num_items, "positives")
-    return targets
+class _Work(NamedTuple):
+    """What one block of queries is measured with."""
+
+    sampler: Sampler
+    weight: Tensor
+    bias: Tensor | None
+    draws: int
+    repeats: int
+    correction: Correction
+
+    def measure(self, rows: Tensor, targets: Tensor | None, generator: torch.Generator | None) -> Tensor:
+        """Sums over the queries of the three distances and the two errors of the gradient, (5,)."""
+        logits = (rows @ self.weight.T).double()
+        logits = logits if self.bias is None else logits + self.bias
+        log_p = torch.log_softmax(logits, 1)
+        target = draw(log_p, 1, generator) if targets is None else targets[:, None]
+        classes = torch.arange(self.sampler.num_items, device=rows.device)
+        distances = _distances(log_p, self.sampler.log_q(rows, classes).double())
+        exact = _Gradient(logits, log_p, target)
+        log_q = self.sampler.log_q(rows, target) if self.correction == "all" else None
+        errors = torch.zeros(2, dtype=torch.float64)
+        # A sampler that scores every class does so once for all sets of a call.
+        most = max(1, DRAWN // (len(rows) * self.draws)) if self.sampler.independent else 1
+        for done in range(0, self.repeats, most):
+            sets = min(most, self.repeats - done)
+            drawn = self.sampler.sample(rows, sets * self.draws, positives=target[:, 0], generator=generator)
+            errors += exact.errors(drawn, sets, self.correction, log_q)
+        return torch.cat([distances, errors / self.repeats])
 
 
 def _distances(log_p: Tensor, log_q: Tensor) -> Tensor:
     """Sums over the queries of KL(p || q), KL(q || p) and the effective share, (3,)."""
-    effective = torch.exp(-torch.logsumexp(2 * log_p - log_q, 1))
-    return torch.stack([part.sum() for part in (_kl(log_p, log_q), _kl(log_q, log_p), effective)]).cpu()
-
-
-def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
-    # Where p is zero the term is zero, whatever q is.
-    return torch.where(log_p > -math.inf, log_p.exp() * (log_p - log_q), 0.0).sum(1)
+    p, q, difference = log_p.exp(), log_q.exp(), log_p - log_q
+    ratio = difference.exp()
+    if not bool(torch.isfinite(ratio.sum())):
+        # Where p or q is zero its terms are zero, whatever the other is.
+        kl = torch.where(p > 0, p * difference, 0.0).sum(1)
+        reverse = -torch.where(q > 0, q * difference, 0.0).sum(1)
+        squares = torch.where(p > 0, p * ratio, 0.0).sum(1)
+    else:
+        kl, reverse = torch.linalg.vecdot(p, difference), -torch.linalg.vecdot(q, difference)
+        squares = torch.linalg.vecdot(p, ratio)
+    return torch.stack([kl.sum(), reverse.sum(), (1 / squares).sum()]).cpu()
 
 
 class _Gradient:
@@ -142,26 +176,50 @@ class _Gradient:
     def __init__(self, logits: Tensor, log_p: Tensor, target: Tensor) -> None:
         self._logits, self._log_p, self._target = logits, log_p, target
         on_target = log_p.gather(1, target).exp()
-        self._squares = (2 * log_p).exp().sum(1, keepdim=True) - on_target**2 + (on_target - 1) ** 2
+        p = log_p.exp()
+        self._squares = torch.linalg.vecdot(p, p)[:, None] - on_target**2 + (on_target - 1) ** 2
 
-    def errors(self, drawn: Negatives, correction: Correction, log_q: Tensor | None) -> Tensor:
-        """Sums over the queries of the error on the target's logit and of the squared error on all logits, (2,)."""
+    def errors(self, drawn: Negatives, sets: int, correction: Correction, log_q: Tensor | None) -> Tensor:
+        """Sums over queries and sets of the error on the target's logit and of the squared error on all logits, (2,).
+
+        drawn: ids (b, sets * draws), one set after the other; log_q: of the targets (b, 1), if it is needed.
+        """
+        target, ids = self._target.repeat_interleave(sets, 0), self._split(drawn.ids, sets)
+        positive = self._logits.gather(1, self._target).repeat_interleave(sets, 0)
+        negative = self._split(self._logits.gather(1, drawn.ids), sets)
+        of_target = None if log_q is None else log_q.repeat_interleave(sets, 0)
         with torch.inference_mode(False), torch.enable_grad():
-            positive = self._logits.gather(1, self._target).clone().requires_grad_()
-            negative = self._logits.gather(1, drawn.ids).clone().requires_grad_()
+            positive, negative = positive.clone().requires_grad_(), negative.clone().requires_grad_()
             losses, _ = sampled_cross_entropy(
-                positive, negative, self._target, drawn, correction=correction, positive_log_q=log_q
+                positive,
+                negative,
+                target,
+                Negatives(ids, self._split(drawn.log_q, sets)),
+                correction=correction,
+                positive_log_q=of_target,
             )
             losses.sum().backward()  # type: ignore[no-untyped-call]
         assert positive.grad is not None
         assert negative.grad is not None
-        ids = torch.cat([self._target, drawn.ids], 1)
         gradients = torch.cat([positive.grad, negative.grad], 1).double()
-        exact = self._log_p.gather(1, ids).exp() - (ids == self._target).double()
+        exact = torch.cat(
+            [
+                self._log_p.gather(1, self._target).repeat_interleave(sets, 0),
+                self._split(self._log_p.gather(1, drawn.ids), sets),
+            ],
+            1,
+        ).exp()
+        ids = torch.cat([target, ids], 1)
+        exact = exact - (ids == target).double()
         # |sampled - exact|^2, where sampled adds the gradients of a class that was drawn several times.
-        squared = self._squares.sum() - 2 * (exact * gradients).sum() + (_per_class(ids, gradients) ** 2).sum()
-        off_target = torch.where(ids == self._target, gradients, 0.0).sum() - exact[:, 0].sum()
+        squared = sets * self._squares.sum() - 2 * (exact * gradients).sum() + (_per_class(ids, gradients) ** 2).sum()
+        off_target = torch.where(ids == target, gradients, 0.0).sum() - exact[:, 0].sum()
         return torch.stack([off_target, squared.clamp(min=0.0)]).cpu()
+
+    @staticmethod
+    def _split(values: Tensor, sets: int) -> Tensor:
+        """Values (b, sets * draws) as (b * sets, draws)."""
+        return values.reshape(len(values) * sets, -1)
 
 
 def _per_class(ids: Tensor, gradients: Tensor) -> Tensor:

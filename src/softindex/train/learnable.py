@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from softindex.arguments import check_count
 from softindex.errors import InputError, MethodError
-from softindex.train.checks import check_dim, check_rows, check_vector, weight_of
+from softindex.train.checks import bias_of, check_dim, check_rows, check_vector, weight_of
 from softindex.train.codebooks import Codebooks, fit_codebooks, query_metric
 from softindex.train.codeword_law import CodewordLaw
 from softindex.train.contract import RefreshInput, Tables
@@ -74,7 +74,10 @@ class LearnableMIDXSampler(MIDXSampler):
         super().install(tables)
 
     def _fit_biased(self, inputs: RefreshInput, bias: Tensor) -> dict[str, Tensor]:
-        raise InputError('learned codebooks take a bias only with residual="weighted"; create the sampler with it.')
+        raise InputError(
+            'learned codebooks take a bias only with residual="weighted"; create the sampler with it, '
+            "or pass the weight of the layer without its bias."
+        )
 
     def _fit_codebooks(self, inputs: RefreshInput) -> Codebooks:
         items = inputs.require_items()
@@ -118,7 +121,8 @@ class LearnableMIDXSampler(MIDXSampler):
             queries: Query vectors, (b, d).
             items: Class vectors, (num_items, d), or the layer that has them as its weight.
             n: Number of draws per query, at least 2.
-            bias: Numbers added to the logits of the softmax, (num_items,).
+            bias: Numbers added to the logits of the softmax, (num_items,); None uses the bias of the layer, if it has
+                one.
             generator: Source of randomness; None uses torch's global one.
 
         Returns:
@@ -134,6 +138,7 @@ class LearnableMIDXSampler(MIDXSampler):
         weight = check_rows(weight_of(items), "items")
         if weight.shape != (self.num_items, rows.shape[1]):
             raise InputError(f"items have shape {tuple(weight.shape)}; expected {(self.num_items, rows.shape[1])}.")
+        bias = bias_of(items, bias)
         checked_bias = None if bias is None else check_vector(bias, self.num_items, "bias")
         with torch.autocast(rows.device.type, enabled=False):
             law = self._law(rows)

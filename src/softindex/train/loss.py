@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from softindex.arguments import check_count, check_flag
 from softindex.errors import InputError, show
-from softindex.train.checks import check_choice, check_range, weight_of
+from softindex.train.checks import bias_of, check_choice, check_range, weight_of
 from softindex.train.contract import Negatives, Sampler
 
 __all__ = ["CORRECTIONS", "Correction", "SampledSoftmaxLoss", "sampled_cross_entropy"]
@@ -96,7 +96,7 @@ class SampledSoftmaxLoss(nn.Module):
             positives: Targets, (...), or (..., p) for several per query.  Targets equal to `ignore_index` do not
                 count, nor do queries without any other target.
             items: Class vectors, (num_items, d), or the layer that has them as its weight.
-            bias: Numbers added to the logits, (num_items,).
+            bias: Numbers added to the logits, (num_items,); None uses the bias of the layer, if it has one.
             generator: Source of randomness; None uses torch's global one.
 
         Returns:
@@ -105,7 +105,7 @@ class SampledSoftmaxLoss(nn.Module):
         Raises:
             InputError: When a shape, dtype, device or class is wrong.
         """
-        weight = weight_of(items)
+        weight, bias = weight_of(items), bias_of(items, bias)
         self._check(queries, positives, weight, bias)
         lead = queries.shape[:-1]
         rows = queries.reshape(-1, queries.shape[-1])
@@ -116,7 +116,7 @@ class SampledSoftmaxLoss(nn.Module):
         if not bool(kept.all()):
             rows, targets, real = rows[kept], targets[kept], real[kept]
         if not len(rows):
-            return self._nothing(queries, weight, lead)
+            return self._nothing(queries, weight, bias, lead)
         layer = _Layer(weight, bias, self.sparse, getattr(items, "padding_idx", None))
         losses = self._losses(rows, _fill(targets, real), real, layer, generator)
         if self.reduction == "none":
@@ -124,9 +124,10 @@ class SampledSoftmaxLoss(nn.Module):
             return every.index_put((kept.nonzero()[:, 0],), losses).view(lead)
         return losses.sum() if self.reduction == "sum" else losses.mean()
 
-    def _nothing(self, queries: Tensor, weight: Tensor, lead: torch.Size) -> Tensor:
+    def _nothing(self, queries: Tensor, weight: Tensor, bias: Tensor | None, lead: torch.Size) -> Tensor:
         """The loss where no target counts: zero, with zero gradients."""
         zero = queries.flatten()[:0].sum() + weight[:0].sum()
+        zero = zero if bias is None else zero + bias[:0].sum()
         zero = zero if zero.dtype == torch.float64 else zero.float()
         return zero.expand(lead).clone() if self.reduction == "none" else zero
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from softindex.arguments import check_count, check_flag, check_share
 from softindex.errors import InputError
-from softindex.train.checks import weight_of
+from softindex.train.checks import IGNORED, bias_of, weight_of
 from softindex.train.contract import Sampler, Tables
 
 __all__ = ["Refresher"]
@@ -39,9 +39,10 @@ class Refresher:
 
     Args:
         sampler: The sampler.
-        items: Class vectors, the layer, or a function that returns them; read at each refresh.
+        items: Class vectors, the layer, or a function that returns either; read at each refresh.
         frequencies: How often each class occurs as a target, (num_items,).
-        bias: Numbers added to the logits, or a function that returns them; read at each refresh.
+        bias: Numbers added to the logits, or a function that returns them; read at each refresh.  None uses the bias of
+            the layer, if it has one.
         steps: Refresh after this many steps.
         epochs: Refresh after this many epochs.
         effective: Refresh when the effective share passed to `step` falls below this fraction of its best value since
@@ -84,12 +85,19 @@ class Refresher:
         self.refreshes = 0
         """Number of times new tables were installed."""
 
-    def step(self, queries: Tensor | None = None, effective: Tensor | float | None = None) -> None:
+    def step(
+        self,
+        queries: Tensor | None = None,
+        effective: Tensor | float | None = None,
+        *,
+        positives: Tensor | None = None,
+    ) -> None:
         """Report a training step.
 
         Args:
             queries: Queries of the step, (..., d), for samplers that use recent queries.
             effective: `SampledSoftmaxLoss.effective` of the step; needed if refreshes depend on it.
+            positives: Targets of the queries, (...): queries whose target is -100 are left out.
 
         Raises:
             InputError: When `effective` is missing, the Refresher is closed, or a background refresh failed.
@@ -98,7 +106,7 @@ class Refresher:
         if self._effective is not None and effective is None:
             raise InputError("refreshes depend on the effective sample size; call step(effective=loss.effective).")
         if queries is not None:
-            self._keep(queries.detach())
+            self._keep(queries.detach(), positives)
         self._after_steps += 1
         due = self._steps is not None and self._after_steps >= self._steps
         if self._effective is not None and effective is not None:
@@ -120,12 +128,12 @@ class Refresher:
         if self._pending is not None:
             return
         self._after_steps = self._after_epochs = 0
+        items, bias = _copy(self._items, self._bias)
         options = {
             "frequencies": self._frequencies,
             "queries": torch.cat(self._recent) if self._recent else None,
-            "bias": _copy(self._bias),
+            "bias": bias,
         }
-        items = _copy(self._items)
         if self._pool is None:
             self._install(self.sampler.fit(items, **options))
         else:
@@ -167,8 +175,11 @@ class Refresher:
         self.refreshes += 1
         self._reported, self._best, self._average = 0, 0.0, 0.0
 
-    def _keep(self, queries: Tensor) -> None:
+    def _keep(self, queries: Tensor, positives: Tensor | None) -> None:
         flat = queries.reshape(-1, queries.shape[-1])
+        if positives is not None and bool((positives == IGNORED).any()):
+            counted = positives.reshape(-1) != IGNORED
+            flat = flat[counted.to(flat.device)]
         if len(flat) > KEPT_PER_STEP:
             flat = flat[torch.randint(len(flat), (KEPT_PER_STEP,), generator=self._random).to(flat.device)]
         flat = flat.to("cpu", torch.float32, copy=True)
@@ -194,10 +205,15 @@ class Refresher:
         return self._average < fraction * self._best
 
 
-def _copy(source: Source) -> Tensor | None:
-    """A copy of the source's present value on the CPU: training goes on during a refresh."""
-    if source is None:
-        return None
-    value = weight_of(source)
-    value = value if isinstance(value, Tensor) else value()
-    return value.detach().to("cpu", copy=True)
+def _copy(items: Source, bias: Source) -> tuple[Tensor | None, Tensor | None]:
+    """Copies of the present items and bias on the CPU: training goes on during a refresh."""
+    layer, given = _read(items), _read(bias)
+    return _detach(weight_of(layer)), _detach(bias_of(layer, given))
+
+
+def _read(source: Source) -> Any:
+    return source() if callable(source) and not isinstance(source, nn.Module) else source
+
+
+def _detach(value: Any) -> Tensor | None:
+    return None if value is None else torch.as_tensor(value).detach().to("cpu", copy=True)

@@ -19,13 +19,16 @@ def segment_logsumexp(scores: Tensor, segment: Tensor, count: int) -> Tensor:
     return torch.where(sums > 0, top + torch.log(sums), -torch.inf)
 
 
-def find_in_segments(log_p: Tensor, segment: Tensor, count: int, uniforms: Tensor) -> Tensor:
-    """Position that one number in [0, 1) per segment, (count,), selects; no segment may be empty."""
+def find_in_segments(log_p: Tensor, segment: Tensor, chosen: Tensor, uniforms: Tensor) -> Tensor:
+    """Positions (m,) that numbers (m,) in [0, 1) select in the chosen segments (m,), none of which may be empty.
+
+    The probabilities of each segment sum to one, and every segment has a position.
+    """
     sums = torch.exp(log_p).cumsum(0)
-    positions = torch.searchsorted(sums, torch.arange(count, device=sums.device) + uniforms, right=True)
-    sizes = torch.bincount(segment, minlength=count)
+    positions = torch.searchsorted(sums, chosen + uniforms, right=True)
+    sizes = torch.bincount(segment)
     ends = sizes.cumsum(0)
-    return torch.maximum(torch.minimum(positions, ends - 1), ends - sizes)
+    return torch.maximum(torch.minimum(positions, ends[chosen] - 1), (ends - sizes)[chosen])
 
 
 def blocks_of_segments(sizes: Tensor, most: int) -> Iterator[tuple[int, int]]:

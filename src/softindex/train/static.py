@@ -101,6 +101,8 @@ class InBatchSampler(Sampler):
         num_items: Number of classes.
     """
 
+    independent = False
+
     def _fit(self, inputs: RefreshInput) -> Tables:
         log_weights = torch.log(inputs.require_frequencies())
         return Tables({"log_p": log_normalise(log_weights).float(), "cumulative": cumulate(log_weights)})
