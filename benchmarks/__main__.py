@@ -21,6 +21,7 @@ SECTIONS = {
     "build": "build:run",
     "partition": "partition:run",
     "adaptive": "adaptive:run",
+    "adaptive-gaps": "adaptive_gaps:run",
     "training": "training:run",
     "mol": "mol:run",
     "audit": "audit:run",
@@ -35,6 +36,7 @@ USUAL = ("audit", "draws", "limits", "fidelity", "stated", "defaults", "threads"
 """The sections that run when none is named."""
 ONE_THREAD = (
     "adaptive",
+    "adaptive-gaps",
     "draws",
     "fidelity",
     "stated",

@@ -1,6 +1,7 @@
 // Rows read at full precision: half-precision numbers as float32, and dot products in double.
 #include "adaptive/rows.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace softindex {
@@ -26,7 +27,13 @@ void widen_float16(const uint16_t* __restrict from, int64_t count, float* __rest
 
 void dot_rows(const Kernels& kernels, const Rows& rows, const int64_t* which, int64_t count, const double* query,
               double* dots) {
-  for (int64_t i = 0; i < count; ++i) dots[i] = kernels.double_dot(rows.first + which[i] * rows.d, query, rows.d);
+  for (int64_t i = 0; i < count; ++i) {
+    // The next row is somewhere else: its first pages are fetched while this one is multiplied.
+    if (i + 1 < count)
+      for (int64_t j = 0; j < std::min<int64_t>(rows.d, 4096); j += 16)
+        __builtin_prefetch(rows.first + which[i + 1] * rows.d + j, 0, 3);
+    dots[i] = kernels.double_dot(rows.first + which[i] * rows.d, query, rows.d);
+  }
 }
 
 }  // namespace softindex

@@ -1,10 +1,12 @@
 // Binds the native part of AdaptiveSoftmax: screens of rows in few bits, pulls of coordinates, exact dot products.
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "adaptive/pac.h"
 #include "adaptive/rows.h"
@@ -19,25 +21,37 @@ using namespace nanobind::literals;
 namespace softindex {
 namespace {
 
-void screen(In<int8_t, 2> codes, In<int16_t, 2> queries, Out<int64_t, 2> dots, int64_t threads,
+using Named = std::optional<In<int64_t, 1>>;
+
+Chosen chosen_of(const Named& which, int64_t n) {
+  if (!which) return {n, nullptr};
+  expect(within(*which, n), "there is no such row");
+  return {(int64_t)which->shape(0), which->data()};
+}
+
+void screen(In<int8_t, 2> codes, In<int16_t, 2> queries, Out<int64_t, 2> dots, int64_t threads, const Named& which,
             const std::string& target) {
   const int64_t n = codes.shape(0), d = codes.shape(1), b = queries.shape(0);
-  expect(fits(queries, b, padded(d)) && fits(dots, b, n) && d >= 1, shapes_disagree);
+  const Chosen chosen = chosen_of(which, n);
+  expect(fits(queries, b, padded(d)) && fits(dots, b, chosen.count) && d >= 1, shapes_disagree);
   for (int64_t i = 0; i < b * padded(d); ++i)
     expect(queries.data()[i] >= -16383 && queries.data()[i] <= 16383, "queries must lie within -16383 .. 16383");
   const Kernels& kernels = kernels_named(target);
   call_native([&] {
-    screen_rows(kernels, {codes.data(), n, d, codes.data() + n * d}, queries.data(), b, threads, dots.data());
+    screen_rows(kernels, {codes.data(), n, d, codes.data() + n * d}, chosen, queries.data(), b, threads, dots.data());
   });
 }
 
 void screen_nibbles(In<uint8_t, 2> codes, In<int8_t, 2> queries, Out<int64_t, 2> dots, int64_t threads,
-                    const std::string& target) {
+                    const Named& which, const std::string& target) {
   const int64_t n = codes.shape(0), width = codes.shape(1), b = queries.shape(0), chunks = width / 32;
-  expect(width % 32 == 0 && chunks <= 1 << 14 && fits(queries, b, 2 * width) && fits(dots, b, n), shapes_disagree);
+  const Chosen chosen = chosen_of(which, n);
+  expect(width % 32 == 0 && chunks <= 1 << 14 && fits(queries, b, 2 * width), shapes_disagree);
+  expect(fits(dots, b, chosen.count), shapes_disagree);
   for (int64_t i = 0; i < b * 2 * width; ++i) expect(queries.data()[i] != -128, "queries must lie within -127 .. 127");
   const Kernels& kernels = kernels_named(target);
-  call_native([&] { screen_nibble_rows(kernels, {codes.data(), n, chunks}, queries.data(), b, threads, dots.data()); });
+  call_native(
+      [&] { screen_nibble_rows(kernels, {codes.data(), n, chunks}, chosen, queries.data(), b, threads, dots.data()); });
 }
 
 void widen(In<uint16_t, 2> rows, bool brain, Out<float, 2> wide) {
@@ -200,10 +214,13 @@ void answer_sparse(BoundPac& layer, In<int64_t, 1> offsets, In<int64_t, 1> colum
 }  // namespace
 
 void bind_adaptive(nb::module_& m) {
-  m.def("screen", &screen, "codes"_a, "queries"_a, "dots"_a, "threads"_a, "target"_a = "",
-        "Fill dots (b, n) with exact dot products of 8-bit codes (n, d) and 16-bit queries (b, padded(d)).");
-  m.def("screen_nibbles", &screen_nibbles, "codes"_a, "queries"_a, "dots"_a, "threads"_a, "target"_a = "",
-        "Fill dots (b, n) with exact dot products of 4-bit codes (n, 32 c) and 8-bit queries (b, 64 c).");
+  m.def("screen", &screen, "codes"_a, "queries"_a, "dots"_a, "threads"_a, "which"_a = nb::none(), "target"_a = "",
+        "Fill dots (b, m) with exact dot products of 8-bit codes (n, d), all or some, and 16-bit queries (b, "
+        "padded(d)).");
+  m.def("screen_nibbles", &screen_nibbles, "codes"_a, "queries"_a, "dots"_a, "threads"_a, "which"_a = nb::none(),
+        "target"_a = "",
+        "Fill dots (b, m) with exact dot products of 4-bit codes (n, 32 c), all or some, and 8-bit queries (b, 64 "
+        "c).");
   m.def("widen", &widen, "rows"_a, "brain"_a, "wide"_a,
         "Fill wide (n, d) with rows (n, d) of finite bfloat16 (brain) or float16 bits as float32.");
   m.def("double_dots", &double_dots, "rows"_a, "which"_a, "query"_a, "dots"_a, "target"_a = "",

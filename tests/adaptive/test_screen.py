@@ -75,13 +75,19 @@ def test_integer_products_are_exact_on_every_target(target, n, d):
     queries = np.zeros((5, padded(d)), np.int16)
     queries[:, :d] = rng.choice([-16383, 16383], (5, d))
     dots = np.empty((5, n), np.int64)
-    _native.screen(codes, queries, dots, 2, target)
+    _native.screen(codes, queries, dots, 2, None, target)
     np.testing.assert_array_equal(dots, queries[:, :d].astype(np.int64) @ codes.T.astype(np.int64))
+    which = rng.integers(n, size=3)
+    named = np.empty((5, 3), np.int64)
+    _native.screen(codes, queries, named, 2, which, target)
+    np.testing.assert_array_equal(named, dots[:, which])
     chunks = -(-d // 64)
     packed = rng.choice([0, 15, 240, 255], (n, chunks * 32)).astype(np.uint8)
     small = rng.choice([-127, 127], (5, chunks * 64)).astype(np.int8)
-    _native.screen_nibbles(packed, small, dots, 2, target)
+    _native.screen_nibbles(packed, small, dots, 2, None, target)
     np.testing.assert_array_equal(dots, small.astype(np.int64) @ reference.unpack_nibbles(packed).T)
+    _native.screen_nibbles(packed, small, named, 2, which, target)
+    np.testing.assert_array_equal(named, dots[:, which])
 
 
 @pytest.mark.parametrize("target", _native.targets())
@@ -94,6 +100,22 @@ def test_products_in_double_are_the_same_on_every_target(target, d):
     _native.double_dots(rows, which, query, expected, "baseline")
     np.testing.assert_array_equal(dots, expected)
     np.testing.assert_allclose(dots, rows[which].astype(float) @ query, rtol=1e-12, atol=1e-13)
+
+
+def test_named_rows_have_the_scores_that_all_rows_have():
+    rng = np.random.default_rng(0)
+    screen = encode(Rows(rng.standard_normal((40, 300)).astype(np.float32)))
+    query, rows = screen.prepare(rng.standard_normal(300)), np.array([3, 3, 39, 0])
+    for level in screen.levels:
+        (every,), some = level.score([query], 1), level.score_rows(query, rows, 1)
+        np.testing.assert_array_equal(some.values, every.values[rows])
+        np.testing.assert_array_equal(some.radii, every.radii[rows])
+
+
+def test_a_row_that_does_not_exist_is_refused():
+    codes, dots = np.zeros((3, 64), np.int8), np.empty((1, 1), np.int64)
+    with pytest.raises(ValueError, match="no such row"):
+        _native.screen(codes, np.zeros((1, 64), np.int16), dots, 1, np.array([3]))
 
 
 def test_a_screen_is_made_again_from_its_arrays():

@@ -6,15 +6,18 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from softindex.records import Doubles, Integers
 
-__all__ = ["Bounds", "LogZ"]
+__all__ = ["ALL", "FEW", "MANY", "Bounds", "LogZ"]
 
 FIRST = 64
 """Rows scored at a time for log Z, at least: each step looks at all rows, which takes longer than scoring these."""
-SHARE = 8
-"""If more than one row in eight would have to be scored again, scoring all of them at once is faster."""
+ALL, MANY, FEW = 1, 4, 16
+"""If more than one row in so many would have to be scored exactly, something else is faster: never; scoring all rows at
+once, which reads them in order; a finer level, whose codes are a quarter of a row.
+"""
 FREE = 256
 """This many rows may always be scored again."""
 FARTHEST = 30.0
@@ -42,7 +45,7 @@ class Bounds:
     )  # fmt: skip
 
     def __init__(
-        self, values: Doubles, radii: Doubles, score: Callable[[Integers], tuple[Doubles, Doubles]], *, limited: bool
+        self, values: Doubles, radii: Doubles, score: Callable[[Integers], tuple[Doubles, Doubles]], share: int
     ) -> None:
         """Bounds from logits and radii.
 
@@ -50,11 +53,11 @@ class Bounds:
             values: (m,) logits.
             radii: (m,) the true logits, and those that `score` gives, are within these.
             score: Gives logits of positions in float64, and how far rounding may have moved them.
-            limited: Whether scoring all rows would be a better way to answer than scoring many of them here.
+            share: The limit is one row in so many: ALL, MANY or FEW.
         """
         self.low, self.high, self._score = values - radii, values + radii, score
         self.known = np.zeros(len(values), bool)
-        self.limit = max(FREE, len(values) // SHARE) if limited else len(values)
+        self.limit = max(FREE, len(values) // share) if share > 1 else len(values)
         self.scored = 0
         # Memory that is never touched costs nothing: only rows that were scored have a slack.
         self._slacks, self._slack = np.empty(len(values)), 0.0
@@ -158,6 +161,22 @@ class Bounds:
             return False
         return gap - float(np.partition(gaps, m - limit)[m - limit :].sum()) > allowed
 
+    def doubtful(self, k: int, epsilon: float) -> Integers:
+        """Positions whose bounds keep the k best and Z from being known; those of all others may stay as they are."""
+        lower, upper = self._weights()
+        # Finer bounds lower the upper sum, which says nothing about Z yet; the lower sum can only rise.
+        wanted = _widest(upper - lower, epsilon * self._totals()[0], 1)
+        wanted[self._contenders(k)] = True
+        return np.flatnonzero(wanted)
+
+    def tighten(self, positions: Integers, values: Doubles, radii: Doubles, share: int) -> None:
+        """Replace the bounds of these rows by finer ones, as for `__init__`; rows that were scored keep theirs."""
+        unknown = ~self.known[positions]
+        here, values, radii = positions[unknown], values[unknown], radii[unknown]
+        self.low[here], self.high[here] = values - radii, values + radii
+        self.peak, self._pair, self._found, self._sums = float(self.high.max()), None, {}, None
+        self.limit = max(FREE, len(self) // share)
+
     def best(self, k: int) -> Integers | None:
         """Positions of the k highest logits, best first, equal ones in order; all of them are scored."""
         contenders = self._contenders(k)
@@ -180,19 +199,12 @@ class Bounds:
                 return low, high
             lower, upper = self._weights()
             gaps = np.where(self.known, 0.0, upper - lower)
-            allowed = epsilon * (high + low)
-            # Sorting is most of the work, and the gaps left out here add up to a tenth of what is allowed.
-            wide = np.flatnonzero(gaps > 0.1 * allowed / len(self))
             # If every row is known, float64 cannot do better.
-            if len(wide) == 0:
+            if not gaps.any():
                 return low, high
-            order = wide[np.argsort(-gaps[wide])]
             # Enough of the widest that the others alone would do; their true values change the sums again.
-            left = float(gaps.sum()) - np.cumsum(gaps[order])
-            count = int(np.searchsorted(-left, -0.9 * allowed)) + 1
-            # Twice as many each time, so that there are never many steps.
-            count, fewest = min(max(count, fewest), len(order)), 2 * fewest
-            if not self._affords(order[:count]):
+            wanted, fewest = _widest(gaps, 0.9 * epsilon * (high + low), fewest), 2 * fewest
+            if not self._affords(np.flatnonzero(wanted & ~self.known)):
                 return None
 
     def _log_partition(self) -> LogZ:
@@ -231,3 +243,13 @@ class Bounds:
                 # The smaller set may reach top_p to the last digits, as two equal rows of four do.
                 return rows[: min(least, len(rows) - 1) + 1], self._log_partition()
             epsilon /= 8
+
+
+def _widest(gaps: Doubles, room: float, fewest: int) -> NDArray[np.bool_]:
+    """Which (m,) gaps are the widest: so many that the others add up to at most `room`, and at least `fewest`."""
+    # Sorting is most of the work, and the gaps left out here add up to a tenth of the room.
+    wide = np.sort(gaps[gaps > 0.1 * room / len(gaps)])
+    if len(wide) == 0:
+        wide = np.sort(gaps)
+    out = int(np.searchsorted(np.cumsum(wide), 0.9 * room, side="right"))
+    return np.asarray(gaps >= wide[max(0, min(out, len(wide) - fewest))])

@@ -42,6 +42,9 @@ class Goal(Protocol):
     def find(self, bounds: Bounds) -> Solution | None:
         """The solution; None where more rows than the limit would have to be scored."""
 
+    def doubtful(self, bounds: Bounds) -> Integers:
+        """Positions that need finer bounds before the solution can be found."""
+
 
 @dataclass(frozen=True, slots=True)
 class BestClasses:
@@ -59,6 +62,10 @@ class BestClasses:
         log_z = None if best is None else bounds.log_partition(self.epsilon * (1 - 1e-6))
         return None if best is None or log_z is None else _solution(bounds, best, log_z)
 
+    def doubtful(self, bounds: Bounds) -> Integers:
+        """Those that may be among the best, and those that Z needs."""
+        return bounds.doubtful(self.k, self.epsilon)
+
 
 @dataclass(frozen=True, slots=True)
 class Nucleus:
@@ -70,8 +77,14 @@ class Nucleus:
 
     def find(self, bounds: Bounds) -> Solution | None:
         """The nucleus, and log Z."""
+        if bounds.is_hopeless(self.k, self.epsilon, bounds.limit):
+            return None
         result = bounds.nucleus(self.top_p)
         return None if result is None else _solution(bounds, *result)
+
+    def doubtful(self, bounds: Bounds) -> Integers:
+        """All: how many classes the nucleus has is not known before."""
+        return np.arange(len(bounds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +111,10 @@ class Drawn:
         upper, known, weights = bounds.high.copy(), np.flatnonzero(bounds.known), bounds.upper_weights()
         accepted = draw(upper, bounds.score, self.n, self.rng, budget=bounds.limit, known=known, weights=weights)
         return _solution(bounds, accepted.positions, log_z)
+
+    def doubtful(self, bounds: Bounds) -> Integers:
+        """Those that Z needs: upper bounds that add up to little more than Z are good enough to propose from."""
+        return bounds.doubtful(self.k, self.epsilon)
 
 
 def _solution(bounds: Bounds, positions: Integers, log_z: LogZ) -> Solution:

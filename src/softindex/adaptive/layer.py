@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from softindex.adaptive.bounds import Bounds
+from softindex.adaptive.bounds import ALL, Bounds
 from softindex.adaptive.rows import Rows
 from softindex.adaptive.screen import PreparedQuery, Scores, Screen
 from softindex.kernels import LANES
@@ -107,14 +107,14 @@ class Logits:
         """Logits of the candidates from the dot products of all rows."""
         return self._among(self.of(scores.values))
 
-    def bounds(self, values: Doubles, radii: Doubles, *, factor: float = 1.0, limited: bool = True) -> Bounds:
+    def bounds(self, values: Doubles, radii: Doubles, share: int, *, factor: float = 1.0) -> Bounds:
         """Bounds of the candidates' logits, from these values.
 
         Args:
             values: As from `values`.
             radii: (n,) of the dot products of all rows.
+            share: As for `Bounds`.
             factor: Fraction of the radii that counts.
-            limited: As for `Bounds`.
         """
         errors = self.errors()
 
@@ -122,13 +122,17 @@ class Logits:
             rows = self.rows(positions)
             return self.score(rows), errors[rows]
 
-        return Bounds(values, self._among(self.inverse * (factor * radii) + errors), score, limited=limited)
+        return Bounds(values, self._among(self.inverse * (factor * radii) + errors), score, share)
+
+    def values_of(self, scores: Scores, rows: Integers, factor: float) -> tuple[Doubles, Doubles]:
+        """Logits of these rows and their radii, from the dot products of these rows alone."""
+        return self.of(scores.values, rows), self.inverse * (factor * scores.radii) + self.errors()[rows]
 
     def precise_bounds(self) -> Bounds:
         """Bounds that are the logits themselves: every candidate is scored."""
         rows = self.candidates()
         values, errors = self.score(rows), self.errors()[rows]
-        bounds = Bounds(values, np.zeros(len(rows)), lambda here: (values[here], errors[here]), limited=False)
+        bounds = Bounds(values, np.zeros(len(rows)), lambda here: (values[here], errors[here]), ALL)
         bounds.score(np.arange(len(rows)))
         return bounds
 

@@ -14,7 +14,7 @@ from softindex.kernels import padded, screen, screen_nibbles
 from softindex.lazy import lazy
 from softindex.outward import round_up
 from softindex.quantise import quantise, row_norms
-from softindex.records import Doubles, Floats
+from softindex.records import Doubles, Floats, Integers
 
 __all__ = ["Level", "PreparedQuery", "Scores", "Screen", "encode", "screen_shape"]
 
@@ -22,6 +22,8 @@ CHUNK = 64
 """Coordinates that the four-bit kernel processes at a time."""
 MOST_NIBBLES = CHUNK << 14
 """Longer rows have no four-bit copy: their sums would overflow 32 bits."""
+WIDEST = 4.0
+"""Radius of a logit beyond which a level is not tried: one class would have to be ahead of all others by twice that."""
 CLIPS = (1.0, 0.8, 0.65, 0.5)
 """Fractions of a row's largest number that its largest code may stand for: four bits lose less if peaks are cut off."""
 
@@ -47,9 +49,9 @@ class Level:
     """(n,) rounded up."""
 
     @property
-    def bytes_read(self) -> int:
-        """Bytes that one pass over the codes reads."""
-        return int(self.codes.nbytes)
+    def bytes_per_row(self) -> int:
+        """Bytes of one row's code."""
+        return int(self.codes.shape[1])
 
     def integers(self, rows: slice, d: int) -> NDArray[Any]:
         """The codes (m, d) of these rows as integers."""
@@ -59,34 +61,40 @@ class Level:
         halves = np.concatenate([packed & 15, packed >> 4], axis=2).astype(np.int8) - 8
         return np.asarray(halves.reshape(len(packed), -1)[:, :d])
 
-    def score(
-        self, queries: Sequence[PreparedQuery], threads: int, radii: Sequence[Doubles] | None = None
-    ) -> list[Scores]:
-        """Scores for several queries; radii: those of `radii`, where the caller has them."""
-        rounded = [query.rounded(self) for query in queries]
-        integers = np.stack([each.integers for each in rounded])
-        dots = np.empty((len(queries), len(self.codes)), np.int64)
-        if self.bits == 8:
-            screen(self.codes, integers, dots, threads)
-        else:
-            screen_nibbles(self.codes, integers, dots, threads)
-            dots -= 8 * integers.sum(axis=1, dtype=np.int64)[:, None]
-        scales, results = self.scales.astype(np.float64), []
-        for row, query in enumerate(queries):
-            values = dots[row] * (rounded[row].unit * scales)
-            proven = self.radii(query) if radii is None else radii[row]
-            # The value is rounded three times, and the radius about a dozen times.
-            results.append(Scores(values, (proven + 2.0**-50 * np.abs(values)) * (1.0 + 2.0**-45)))
-        return results
+    def score(self, queries: Sequence[PreparedQuery], threads: int) -> list[Scores]:
+        """Scores of all rows for several queries."""
+        dots = self._dots(queries, threads)
+        return [self._scores(dots[place], query, slice(None)) for place, query in enumerate(queries)]
 
-    def radii(self, query: PreparedQuery) -> Doubles:
-        """The radii (n,) that `score` would give for one query, except for the last digits.
+    def score_rows(self, query: PreparedQuery, rows: Integers, threads: int) -> Scores:
+        """Scores of these rows for one query: the same numbers as `score` has for them."""
+        return self._scores(self._dots([query], threads, np.ascontiguousarray(rows))[0], query, rows)
+
+    def _dots(self, queries: Sequence[PreparedQuery], threads: int, rows: Integers | None = None) -> NDArray[np.int64]:
+        """Dot products (b, m) of the codes with the queries in integers: exact.  rows: which; None for all."""
+        integers = np.stack([query.rounded(self).integers for query in queries])
+        dots = np.empty((len(queries), len(self.codes) if rows is None else len(rows)), np.int64)
+        if self.bits == 8:
+            screen(self.codes, integers, dots, threads, rows)
+        else:
+            screen_nibbles(self.codes, integers, dots, threads, rows)
+            dots -= 8 * integers.sum(axis=1, dtype=np.int64)[:, None]
+        return dots
+
+    def _scores(self, dots: NDArray[np.int64], query: PreparedQuery, rows: Integers | slice) -> Scores:
+        values = np.asarray(dots * (query.rounded(self).unit * self.scales[rows].astype(np.float64)))
+        # The value is rounded three times, and the radius about a dozen times.
+        radii = (self.radii(query, rows) + 2.0**-50 * np.abs(values)) * (1.0 + 2.0**-45)
+        return Scores(values, radii)
+
+    def radii(self, query: PreparedQuery, rows: Integers | slice = slice(None)) -> Doubles:
+        """The radii that `score` would give for one query, except for the last digits.
 
         Write a for the scaled row, c for scale * code, q for the scaled query and p for its integers times unit.
         a.q = p.c + (q - p).c + (a - c).q, and so |a.q - p.c| <= |q - p| |c| + |a - c| |q|; |c| <= |a| + |a - c|.
         """
-        errors = self.errors.astype(np.float64)
-        return np.asarray(query.norm * errors + query.rounded(self).lost * (query.lengths + errors))
+        errors = self.errors[rows].astype(np.float64)
+        return np.asarray(query.norm * errors + query.rounded(self).lost * (query.lengths[rows] + errors))
 
 
 class Rounded(NamedTuple):
@@ -160,13 +168,25 @@ class Screen:
     levels: tuple[Level, ...]
     even: bool = field(init=False)
     """Whether every column has the scale 1, as those of most layers have."""
+    typical_errors: tuple[float, ...] = field(init=False)
+    """Median of the errors at each level."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "typical_errors", tuple(float(np.median(level.errors)) for level in self.levels))
         object.__setattr__(self, "even", bool((self.columns == 1.0).all()))
 
     def prepare(self, vector: NDArray[Any]) -> PreparedQuery:
         """A query (d,) for all levels."""
         return PreparedQuery(vector, None if self.even else self.columns, self.lengths)
+
+    def start(self, query: PreparedQuery, inverse: float, factors: Sequence[float]) -> int:
+        """Number of the coarsest level that may settle a query, by the radius that a typical row has there.
+
+        It depends on nothing but the query and its temperature: other queries must not change an answer.
+        """
+        last = len(self.levels) - 1
+        radii = (inverse * factors[number] * query.norm * self.typical_errors[number] for number in range(last))
+        return next((number for number, radius in enumerate(radii) if radius <= WIDEST), last)
 
     def score(self, level: Level, queries: Doubles, threads: int) -> list[Scores]:
         """Scores of one level for queries (b, d)."""

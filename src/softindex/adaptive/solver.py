@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -17,7 +17,7 @@ from softindex.adaptive.goals import BestClasses, Drawn, Goal
 from softindex.adaptive.layer import TINY, Layer, Logits
 from softindex.adaptive.pac import Estimated, Pac
 from softindex.adaptive.queries import check_given
-from softindex.adaptive.screen import Level, PreparedQuery, Scores
+from softindex.adaptive.screen import PreparedQuery, Scores, Screen
 from softindex.adaptive.strategies import (
     Answer,
     ExactScan,
@@ -25,7 +25,6 @@ from softindex.adaptive.strategies import (
     Query,
     Request,
     Screened,
-    Strategy,
     settle,
 )
 from softindex.arguments import check_confidence, check_fraction
@@ -111,7 +110,7 @@ class Solver:
                 ratios[row, column] = (errors / (scores.radii + TINY)).max()
         self.calibration = calibrate(ratios)
 
-    def _strategies(self, guarantee: str, confidence: float = 0.5) -> list[Strategy]:
+    def _strategies(self, guarantee: str, confidence: float = 0.5) -> list[Screened]:
         """What to try before every row is scored."""
         levels = len(self.layer.screen.levels)
         if self.layer.rows.d < SHORT or guarantee == "exact":
@@ -121,33 +120,44 @@ class Solver:
         return [Screened(self.layer, guarantee, [1.0] * levels)]
 
     def _settle(
-        self, call: Call, strategies: Sequence[Strategy], last: ExactScan | PreciseScan, goals: Iterable[Goal]
+        self, call: Call, strategies: Sequence[Screened], last: ExactScan | PreciseScan, goals: Iterable[Goal]
     ) -> list[Answer]:
-        paired = zip(self._queries(call), goals, strict=True)
+        factors = strategies[0].factors if strategies else [1.0] * len(self.layer.screen.levels)
+        paired = zip(self._queries(call, factors), goals, strict=True)
         return [settle(strategies, last, query, Request(goal, call.threads)) for query, goal in paired]
 
-    def _queries(self, call: Call) -> Iterator[Query]:
+    def _queries(self, call: Call, factors: Sequence[float]) -> Iterator[Query]:
         screen = self.layer.screen
         for begin in range(0, len(call.vectors), GROUP):
             group = [screen.prepare(vector) for vector in call.vectors[begin : begin + GROUP]]
-            coarse = _CoarseScores(screen.levels[0], group, call.threads)
+            inverses = [call.inverse(begin + place) for place in range(len(group))]
+            scores = _FirstScores(screen, group, partial(_start, screen, group, inverses, factors), call.threads)
             for place, query in enumerate(group):
                 candidates = call.exclusion.candidates(begin + place)
-                logits = Logits(self.layer, query, call.inverse(begin + place), candidates, call.threads)
-                yield Query(logits, partial(coarse.of, place))
+                logits = Logits(self.layer, query, inverses[place], candidates, call.threads)
+                yield Query(logits, partial(scores.of, place))
 
 
-class _CoarseScores:
-    """Scores of a group of queries at the coarsest level, computed together when the first of them is needed."""
+def _start(
+    screen: Screen, group: Sequence[PreparedQuery], inverses: Sequence[float], factors: Sequence[float], place: int
+) -> int:
+    return screen.start(group[place], inverses[place], factors)
 
-    __slots__ = ("_group", "_level", "_scores", "_threads")
 
-    def __init__(self, level: Level, group: list[PreparedQuery], threads: int) -> None:
-        self._level, self._group, self._threads = level, group, threads
-        self._scores: list[Scores] | None = None
+class _FirstScores:
+    """Scores of a group of queries, each at the level it starts with; queries of one level are scored together."""
 
-    def of(self, place: int) -> Scores:
-        """Those of one query of the group."""
-        if self._scores is None:
-            self._scores = self._level.score(self._group, self._threads)
+    __slots__ = ("_group", "_scores", "_screen", "_start", "_threads")
+
+    def __init__(self, screen: Screen, group: list[PreparedQuery], start: Callable[[int], int], threads: int) -> None:
+        self._screen, self._group, self._start, self._threads = screen, group, start, threads
+        self._scores: dict[int, tuple[int, Scores]] = {}
+
+    def of(self, place: int) -> tuple[int, Scores]:
+        """The level and the scores of one query of the group."""
+        if place not in self._scores:
+            number = self._start(place)
+            same = [other for other in range(len(self._group)) if self._start(other) == number]
+            scores = self._screen.levels[number].score([self._group[other] for other in same], self._threads)
+            self._scores.update({other: (number, found) for other, found in zip(same, scores, strict=True)})
         return self._scores[place]

@@ -6,11 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from softindex.adaptive.bounds import Bounds, LogZ
+import numpy as np
+
+from softindex.adaptive.bounds import ALL, FEW, MANY, Bounds, LogZ
 from softindex.adaptive.goals import Goal, Solution
 from softindex.adaptive.layer import Layer, Logits
 from softindex.adaptive.screen import Scores
 from softindex.records import Doubles, Integers
+
+MOST_DOUBTFUL = 0.4
+"""Where a larger share of the rows is in doubt, all are scored at the finer level: reading in order is faster."""
 
 __all__ = ["Answer", "Cost", "ExactScan", "PreciseScan", "Query", "Request", "Screened", "settle"]
 
@@ -37,8 +42,8 @@ class Query:
 
     logits: Logits
     """Those of its candidates, with everything that strategies share."""
-    coarse: Callable[[], Scores]
-    """Scores of the coarsest level, which are computed for several queries at once."""
+    first: Callable[[], tuple[int, Scores]]
+    """The level to start with and its scores, which are computed for several queries at once."""
     cost: Cost = field(default_factory=Cost)
 
 
@@ -94,7 +99,7 @@ class ExactScan:
         """The answer: nothing is left in doubt."""
         logits, rows = query.logits, self.layer.rows
         scores = self.layer.scan(logits.query, request.threads)
-        bounds = logits.bounds(logits.values(scores), scores.radii, limited=False)
+        bounds = logits.bounds(logits.values(scores), scores.radii, ALL)
         solution = request.goal.find(bounds)
         assert solution is not None, "without a limit every goal is reached"
         count = rows.n + bounds.scored
@@ -130,29 +135,48 @@ class Screened:
 
     def answer(self, query: Query, request: Request) -> Answer | None:
         """The answer of the coarsest level that has one."""
-        logits, rows = query.logits, self.layer.rows
-        values: Doubles | None = None
-        for level, factor in zip(self.layer.screen.levels, self.factors, strict=True):
-            if values is None:
-                scores = query.coarse()
-            else:
-                radii = level.radii(logits.query)
-                if self._is_hopeless(logits.bounds(values, radii, factor=factor), request.goal):
-                    return None
-                scores = level.score([logits.query], request.threads, [radii])[0]
-            values = logits.values(scores)
-            bounds = logits.bounds(values, scores.radii, factor=factor)
+        logits, rows, levels = query.logits, self.layer.rows, self.layer.screen.levels
+        number, scores = query.first()
+        values, screened = logits.values(scores), rows.n
+        bounds = logits.bounds(values, scores.radii, self._share(number), factor=self.factors[number])
+        codes = rows.n * levels[number].bytes_per_row
+        solution = request.goal.find(bounds)
+        while solution is None and number + 1 < len(levels):
+            number += 1
+            doubtful = self._doubtful(number, bounds, values, query, request.goal)
+            if doubtful is None:
+                break
+            self._tighten(number, bounds, doubtful, query, request.threads)
+            screened += len(doubtful)
+            codes += len(doubtful) * levels[number].bytes_per_row
             solution = request.goal.find(bounds)
-            query.cost.add(
-                rows=bounds.scored,
-                multiplications=(rows.n + bounds.scored) * rows.d,
-                bytes_read=level.bytes_read + bounds.scored * rows.bytes_per_row,
-            )
-            if solution is not None:
-                return _answer(solution, logits, self.guarantee, query.cost)
-        return None
+        query.cost.add(
+            rows=bounds.scored,
+            multiplications=(screened + bounds.scored) * rows.d,
+            bytes_read=codes + bounds.scored * rows.bytes_per_row,
+        )
+        return None if solution is None else _answer(solution, logits, self.guarantee, query.cost)
 
-    def _is_hopeless(self, expected: Bounds, goal: Goal) -> bool:
-        """Whether a finer level would leave too many rows as well, by its radii around the values of a coarser one."""
+    def _share(self, number: int) -> int:
+        """Limit of the rows to score exactly after a level, as for `Bounds`."""
+        return FEW if number + 1 < len(self.factors) else MANY
+
+    def _doubtful(self, number: int, bounds: Bounds, values: Doubles, query: Query, goal: Goal) -> Integers | None:
+        """Positions to score at a finer level; None where it would leave too many rows as well."""
+        radii = self.layer.screen.levels[number].radii(query.logits.query)
+        expected = query.logits.bounds(values, radii, self._share(number), factor=self.factors[number])
         # The coarse values are more spread out than the true ones, which makes it look easier than it is.
-        return expected.is_hopeless(goal.k, goal.epsilon, expected.limit // 4)
+        if expected.is_hopeless(goal.k, goal.epsilon, expected.limit // 2):
+            return None
+        found = goal.doubtful(bounds)
+        return found if len(found) < MOST_DOUBTFUL * len(bounds) else np.arange(len(bounds))
+
+    def _tighten(self, number: int, bounds: Bounds, positions: Integers, query: Query, threads: int) -> None:
+        """Bounds of these positions by a finer level."""
+        level, logits = self.layer.screen.levels[number], query.logits
+        rows = logits.rows(positions)
+        if len(rows) == self.layer.rows.n:
+            scores = level.score([logits.query], threads)[0]
+        else:
+            scores = level.score_rows(logits.query, rows, threads)
+        bounds.tighten(positions, *logits.values_of(scores, rows, self.factors[number]), self._share(number))

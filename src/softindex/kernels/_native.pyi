@@ -355,10 +355,11 @@ def screen(
     queries: Annotated[NDArray[numpy.int16], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     dots: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
     threads: int,
+    which: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)] | None = None,
     target: str = "",
 ) -> None:
     """
-    Fill dots (b, n) with exact dot products of 8-bit codes (n, d) and 16-bit queries (b, padded(d)).
+    Fill dots (b, m) with exact dot products of 8-bit codes (n, d), all or some, and 16-bit queries (b, padded(d)).
     """
 
 def screen_nibbles(
@@ -366,10 +367,11 @@ def screen_nibbles(
     queries: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     dots: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
     threads: int,
+    which: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)] | None = None,
     target: str = "",
 ) -> None:
     """
-    Fill dots (b, n) with exact dot products of 4-bit codes (n, 32 c) and 8-bit queries (b, 64 c).
+    Fill dots (b, m) with exact dot products of 4-bit codes (n, 32 c), all or some, and 8-bit queries (b, 64 c).
     """
 
 def widen(
