@@ -16,6 +16,7 @@ def test_importing_softindex_does_not_import_torch():
 
 def test_products_are_attributes_of_the_package():
     run("import softindex; softindex.train.SampledSoftmaxLoss; softindex.mol.build")
+    run("import sys, softindex.adaptive; assert 'torch' not in sys.modules; softindex.adaptive.Head")
     run("import softindex; assert {'mol', 'train'} <= set(dir(softindex))")
 
 
@@ -24,8 +25,11 @@ def test_without_torch_the_error_has_the_pip_line():
     printed = run(
         block + "softindex.mol.build\n"
         "try: softindex.train\n"
+        "except softindex.MissingDependencyError as error: print(error)\n"
+        "try: softindex.adaptive.Head\n"
         "except softindex.MissingDependencyError as error: print(error)"
     )
+    assert "Head needs torch" in printed
     assert 'pip install ".[train]"' in printed
     run(block + "from softindex import *")
 

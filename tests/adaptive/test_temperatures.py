@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from softindex import AdaptiveSoftmax
-from softindex.adaptive.bounds import Bounds
+from softindex.adaptive.bounds import ALL, Bounds
 from softindex.adaptive.goals import DRAWN_EPSILON
 from softindex.rejection import draw
 
@@ -87,7 +87,7 @@ def test_a_nucleus_is_the_smallest_at_any_temperature(layer):
 
 def test_rounding_of_scored_rows_is_in_the_bounds_and_not_in_the_estimate():
     values, slack = np.array([50.0, 20.0, 0.0]), 40.0
-    bounds = Bounds(values, np.full(3, 41.0), lambda here: (values[here], np.full(len(here), slack)), limited=False)
+    bounds = Bounds(values, np.full(3, 41.0), lambda here: (values[here], np.full(len(here), slack)), ALL)
     assert bounds.best(1).tolist() == [0]
     value, low, high = bounds.log_partition(1e-6)
     assert value == pytest.approx(np.logaddexp.reduce(values), abs=1e-6)
@@ -100,7 +100,7 @@ def test_rounding_of_scored_rows_is_in_the_bounds_and_not_in_the_estimate():
 def test_bounds_that_are_wrong_end_all_the_same():
     """As calibrated ones may be: logits far above every bound."""
     values = np.array([0.0, 1.0, 5000.0, 4999.0])
-    bounds = Bounds(np.zeros(4), np.ones(4), lambda here: (values[here], np.zeros(len(here))), limited=False)
+    bounds = Bounds(np.zeros(4), np.ones(4), lambda here: (values[here], np.zeros(len(here))), ALL)
     assert bounds.log_partition(1e-3)[0] == pytest.approx(5000.3133, abs=1e-3)
 
 
