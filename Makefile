@@ -83,7 +83,7 @@ test-arm: .venv/core
 FUZZ_SECONDS ?= 60
 fuzz: .venv/all
 	$(PIP) install atheris
-	for format in npy npz safetensors parquet hdf5 fvecs bvecs txt txt.gz manifest; do \
+	for format in npy npz safetensors parquet hdf5 fvecs bvecs csv txt txt.gz manifest; do \
 	  mkdir -p build/fuzz/$$format && \
 	  $(BIN)/python tests/fuzz/readers.py $$format -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_final_stats=1 \
 	    -artifact_prefix=build/fuzz/$$format/ build/fuzz/$$format tests/fuzz/corpus/$$format || exit 1; done

@@ -283,7 +283,7 @@ class TestNumbers:
     def test_no_seed_gives_a_fresh_one(self):
         seeds = {check_seed(None) for _ in range(100)}
         assert len(seeds) == 100
-        assert all(0 <= seed < 2**64 for seed in seeds)
+        assert all(0 <= seed < 2**53 for seed in seeds)  # JavaScript rounds larger ones
 
     @pytest.mark.parametrize("seed", [-1, 2**64, 1.0, True, "0", np.random.default_rng(0)])
     def test_other_seeds_are_refused(self, seed):

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softindex.blocks import blocks, rows_per_block
+from softindex.blocks import as_float32, blocks, rows_per_block
 from softindex.errors import InputError, show
+from softindex.notes import note_rounded
 from softindex.records import Floats, Ids
 
 __all__ = [
@@ -142,15 +143,21 @@ def _check_rows(block: Floats, first_row: int, where: str) -> None:
 
 
 def check_matrix(array: NDArray[Any], what: str) -> NDArray[Any]:
-    """Return the array (n, d) as native, aligned float32 or float16, copied only where it is not."""
-    native = FLOAT32 if array.dtype.itemsize == FLOAT32.itemsize else FLOAT16
-    if array.dtype.kind != "f" or array.dtype.newbyteorder("=") != native:
+    """Return the array (n, d) as native, aligned float32 or float16, copied only where it is not.
+
+    Other floats and integers become float32, with a note on stderr.  uint16 is refused: it may be bfloat16.
+    """
+    if array.dtype.kind not in "fiu" or array.dtype == np.uint16:
         advice = "numpy.asarray(numbers, 'float32')"
         if array.dtype == np.uint16:
             advice = "(numbers.astype('uint32') << 16).view('float32') if they are bfloat16, else with " + advice
         raise InputError(f"{what} are {array.dtype.name}; softindex keeps float32 or float16: convert with {advice}.")
     check_matrix_shape(array.shape, what)
-    return array if array.dtype.isnative and array.flags.aligned else np.array(array, native)
+    native = FLOAT32 if array.dtype.itemsize == FLOAT32.itemsize else FLOAT16
+    if array.dtype.kind == "f" and array.dtype.newbyteorder("=") == native:
+        return array if array.dtype.isnative and array.flags.aligned else np.array(array, native)
+    note_rounded(what, array.dtype.name)
+    return as_float32(array)
 
 
 def check_matrix_shape(shape: tuple[int, ...], what: str) -> None:
@@ -361,8 +368,8 @@ def too_many(b: int, m: int) -> InputError:
 
 
 def check_seed(seed: Any) -> int:
-    """Return the seed as an int in [0, 2**64); None draws a fresh one."""
-    return _fresh.getrandbits(64) if seed is None else _check_integer(seed, "seed", 0, 2**64 - 1)
+    """Return the seed as an int in [0, 2**64); None draws a fresh one below 2**53, which JavaScript can repeat."""
+    return _fresh.getrandbits(53) if seed is None else _check_integer(seed, "seed", 0, 2**64 - 1)
 
 
 def check_threads(threads: Any) -> int:

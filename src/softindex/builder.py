@@ -80,10 +80,10 @@ def build(
     The logit of item i is `(q.x_i + bias_i) / temperature + log_bias_i`.
 
     Args:
-        vectors: Items, (n, d): float32 or float16 array, memmap, torch tensor, or path to a file (`.npy .npz
-            .safetensors .parquet .fvecs .bvecs .hdf5 .txt`).  "file.npz::name" names one of several arrays.
-        ids: Integers or strings, one per row.  None: those in an array or column "ids" of the file (Parquet also
-            "id"), the words of a text file, or else row numbers.
+        vectors: Items, (n, d): array, memmap, torch tensor, or path to a file (`.npy .npz .safetensors .parquet .fvecs
+            .bvecs .hdf5 .csv .txt`); "file.npz::name" names one of its arrays.  float32 or float16; others are rounded.
+        ids: Integers or strings, one per row.  None: those in an array or column "ids" of the file (Parquet and CSV
+            also "id"), the words of a text file, or else row numbers.
         bias: (n,) part of the score, divided by the temperature, such as the bias of an output layer.
         log_bias: (n,) log prior, not divided: an item of log bias log 2 counts as two items.
         clusters: Number of clusters; `round(sqrt(n))` when None.
@@ -93,7 +93,7 @@ def build(
         leaf_items: The most items in a leaf of the tree, 1024 when None.
         codes: Also keep every item in eight bits per number, with a bound on the loss.  Certified draws use them.
         sketch: The same in four bits, for a `top_k` several times as fast.  None: where items are float32.
-        storage: "float32", or "int8" or "int16": numbers rounded to so many bits, about the mean of their cluster.  All
+        storage: "float32", or "int8" or "int16": numbers rounded to this many bits, about the mean of a cluster.  All
             laws and proofs are then about the rounded vectors; `parameters["rounding"]` says how far away they are.
         queries: Calibrate the stated error of the default on these, (m, d), as `Index.calibrate` does.
         seed: On one machine the same input, seed and options give the same index.

@@ -10,6 +10,9 @@ from softindex.errors import InputError
 from softindex.evaluate import datasets
 from softindex.evaluate.datasets import fill_synth, open_dataset, synth_balanced, synth_unbalanced
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*softindex keeps float32:UserWarning")
+"""tests/test_vectors.py has what is noted."""
+
 
 def plan(rows, dimensions, groups, balanced, seed=0):
     return datasets._plan(np.random.default_rng(seed), rows, dimensions, groups, balanced=balanced)

@@ -74,6 +74,8 @@ def make_corpus():
     (CORPUS / "bvecs" / "plain").write_bytes(b"\x02\x00\x00\x00\x01\x02" * 3)
     text = "".join(f"word{i} {a:.3f} {b:.3f}\n" for i, (a, b) in enumerate(vectors))
     (CORPUS / "txt" / "plain").write_text(text)
+    (CORPUS / "csv" / "plain").write_text("id,x,y\n" + text.replace(" ", ","))
+    (CORPUS / "csv" / "numbers").write_text("1,2\n3,4e-3\n")
     (CORPUS / "txt" / "headed").write_text("3 2\n" + text)
     import gzip
 

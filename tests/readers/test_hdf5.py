@@ -7,6 +7,9 @@ from vector_files import VECTORS, WORDS
 from softindex.errors import InputError
 from softindex.vectors import read
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*softindex keeps float32:UserWarning")
+"""tests/test_vectors.py has what is noted."""
+
 
 class TestHdf5:
     @pytest.fixture(autouse=True)
@@ -100,7 +103,7 @@ class TestHdf5:
 
     def test_bad_datasets_are_refused(self, tmp_path):
         for data, sentence in [
-            (np.zeros((2, 2), int), "int64; expected floats"),
+            (np.zeros((2, 2), bool), "bool; expected floats"),
             (VECTORS[0], "two axes"),
             (np.float32(1), "two axes"),
             (VECTORS[:0], "at least one row"),

@@ -38,7 +38,7 @@ class TestNpy:
     @pytest.mark.parametrize(
         ("array", "sentence"),
         [
-            (VECTORS.astype(np.float64), "float64; softindex keeps float32"),
+            (VECTORS.astype(np.complex64), "complex64; softindex keeps float32"),
             (VECTORS[0], "two axes"),
             (VECTORS[:0], "at least one row"),
             (np.array([[1, None]], object), "could not be read"),

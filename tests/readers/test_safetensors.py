@@ -49,13 +49,12 @@ class TestSafetensors:
         with pytest.raises(InputError, match="two axes"):
             read(f"{path}::n")
 
-    def test_other_dtypes_are_refused(self, tmp_path):
+    def test_integers_are_read_where_they_are_named(self, tmp_path):
         path = tmp_path / "v.safetensors"
-        self.numpy.save_file({"a": VECTORS.astype(np.float64), "i": np.ones((2, 2), np.int32)}, path)
-        with pytest.raises(InputError, match="float64; softindex keeps"):
-            read(path)
-        with pytest.raises(InputError, match="I32; expected F32, F16 or BF16"):
-            read(f"{path}::i")
+        self.numpy.save_file({"a": VECTORS, "i": np.arange(4, dtype=np.int32).reshape(2, 2)}, path)
+        with pytest.warns(UserWarning, match="int32: softindex keeps float32"):
+            assert read(f"{path}::i").vectors.tolist() == [[0, 1], [2, 3]]
+        assert read(path).vectors.shape == VECTORS.shape
 
     def test_ids_that_are_floats_or_empty_are_refused_unless_the_caller_has_ids(self, tmp_path):
         path = tmp_path / "v.safetensors"

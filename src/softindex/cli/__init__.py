@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 
 # Each of these adds its commands to the application, in this order.
 from softindex.cli import building, calibrating, drawing, evaluating, live, serving  # noqa: F401
@@ -36,6 +37,17 @@ def main() -> None:
 
 
 def _run() -> int:
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_note
+        return _run_command()
+
+
+def _show_note(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a note of the library as one line on stderr."""
+    print_error(f"note: {message}")
+
+
+def _run_command() -> int:
     try:
         if sys.stdout is None:
             return _failed("standard output is closed; send it to a file, or to /dev/null.", EXIT_FAILURE)

@@ -30,7 +30,7 @@ def build(
         str,
         typer.Argument(
             metavar="VECTORS",
-            help="Item vectors: .npy .npz .safetensors .parquet .fvecs .bvecs .hdf5 .txt; path::name picks an array.",
+            help="Item vectors: .npy .npz .safetensors .parquet .fvecs .bvecs .hdf5 .csv .txt; path::name picks one.",
         ),
     ],
     index: Annotated[Path, typer.Argument(metavar="INDEX", help="Directory to write.")],

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from softindex.errors import InputError, SoftindexError
 from softindex.readers.arrays import read_npy, read_npz
+from softindex.readers.csv import read_csv
 from softindex.readers.hdf5 import read_hdf5
 from softindex.readers.parquet import read_parquet
 from softindex.readers.safetensors import read_safetensors
@@ -29,6 +30,7 @@ SINGLE: dict[str, Callable[[Request], Loaded]] = {
     ".npy": read_npy,
     ".fvecs": read_fvecs,
     ".bvecs": read_bvecs,
+    ".csv": read_csv,
     ".txt": read_text,
     ".vec": read_text,
     ".txt.gz": read_text,
@@ -50,7 +52,8 @@ def read_file(source: str, *, want_ids: bool, want_queries: bool = False) -> Loa
         raise InputError(f"there is no file at {path}; check the path.")
     try:
         return readers[suffix](Request(path, name, want_ids, want_queries))
-    except SoftindexError:
+    # A note is an exception where the caller turned warnings into errors.
+    except (SoftindexError, Warning):
         raise
     # The underlying libraries raise many types for a damaged file; the caller should need to catch only one.
     except Exception as error:

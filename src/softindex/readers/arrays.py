@@ -24,7 +24,10 @@ class Header(NamedTuple):
 
     def entry(self) -> Entry:
         """Describe the member for an error message; an object array is a pickle and never a float matrix."""
-        return Entry(f"{self.shape} {self.dtype}", len(self.shape) == 2 and self.dtype.kind == "f")
+        matrix = len(self.shape) == 2
+        return Entry(
+            f"{self.shape} {self.dtype}", matrix and self.dtype.kind == "f", matrix and self.dtype.kind in "iu"
+        )
 
 
 def read_npy(request: Request) -> Loaded:

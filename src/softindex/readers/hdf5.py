@@ -11,6 +11,7 @@ import numpy as np
 from softindex.arguments import check_matrix_shape
 from softindex.blocks import blocks, rows_per_block
 from softindex.errors import InputError
+from softindex.notes import note_rounded
 from softindex.readers.tables import (
     BLOCK_VALUES,
     EXPANSION,
@@ -37,7 +38,11 @@ def read_hdf5(request: Request) -> Loaded:
 
         file.visititems(collect)
         entries = {
-            name: Entry(f"{item.shape} {item.dtype}", item.ndim == 2 and item.dtype.kind == "f")
+            name: Entry(
+                f"{item.shape} {item.dtype}",
+                item.ndim == 2 and item.dtype.kind == "f",
+                item.ndim == 2 and item.dtype.kind in "iu",
+            )
             for name, item in datasets.items()
         }
         wanted = None if request.name is None else request.name.strip("/")
@@ -77,7 +82,7 @@ def _check_stored(dataset: Any, what: str, path: str) -> None:
 
 
 def _read_blocks(dataset: Any, what: str, path: str) -> np.ndarray[Any, Any]:
-    if dataset.dtype.kind != "f":
+    if dataset.dtype.kind not in "fiu":
         raise InputError(f"{what} are {dataset.dtype}; expected floats: store them as float32 or float16.")
     # A dataset without a dataspace has no shape at all.
     check_matrix_shape(dataset.shape or (), what)
@@ -87,7 +92,10 @@ def _read_blocks(dataset: Any, what: str, path: str) -> np.ndarray[Any, Any]:
     if dataset.chunks is not None:
         # A multiple of the chunk size: a chunk across two blocks would be decompressed twice.
         block_rows = -(-block_rows // dataset.chunks[0]) * dataset.chunks[0]
-    vectors = np.empty(dataset.shape, np.float16 if dataset.dtype.itemsize == 2 else np.float32)
+    half = dataset.dtype.kind == "f" and dataset.dtype.itemsize == 2
+    vectors = np.empty(dataset.shape, np.float16 if half else np.float32)
+    if not half and dataset.dtype.newbyteorder("=") != np.float32:
+        note_rounded(what, dataset.dtype.name)
     for part in blocks(rows, block_rows):
         dataset.read_direct(vectors, part, part)
     return vectors

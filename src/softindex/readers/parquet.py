@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from softindex.arguments import check_matrix_shape
 from softindex.errors import InputError
+from softindex.notes import note_rounded
 from softindex.readers.tables import Entry, Loaded, Request, choose, need
 
 BATCH_ROWS = 8192
@@ -42,6 +43,8 @@ def read_parquet(request: Request) -> Loaded:
             if vectors is None:
                 check_matrix_shape((rows, block.shape[1]), f"the vectors in {request.path}")
                 vectors = np.empty((rows, block.shape[1]), np.float32)
+                if block.dtype not in (np.float32, np.float16):
+                    note_rounded(f"the vectors in {request.path}", block.dtype.name)
             # A float64 beyond float32 becomes inf here; the check for NaN refuses it later and names its row.
             with np.errstate(over="ignore"):
                 vectors[filled : filled + len(block)] = block
@@ -56,7 +59,11 @@ def read_parquet(request: Request) -> Loaded:
 def _vector_columns(types: Any, schema: Any, request: Request) -> list[str]:
     """Return the list column that holds the vectors, or else every float column in order."""
     entries = {
-        field.name: Entry(str(field.type), _is_list(types, field.type) and types.is_floating(field.type.value_type))
+        field.name: Entry(
+            str(field.type),
+            _is_list(types, field.type) and types.is_floating(field.type.value_type),
+            _is_list(types, field.type) and types.is_integer(field.type.value_type),
+        )
         for field in schema
     }
     if request.name is None and not any(entry.is_matrix for entry in entries.values()):
@@ -64,9 +71,9 @@ def _vector_columns(types: Any, schema: Any, request: Request) -> list[str]:
         if floats:
             return floats
     name = choose(request.path, entries, request.name)
-    if not entries[name].is_matrix:
+    if not (entries[name].is_matrix or entries[name].is_counts):
         raise InputError(
-            f"column {name!r} of {request.path} is {entries[name].description}; expected a list of floats."
+            f"column {name!r} of {request.path} is {entries[name].description}; expected a list of numbers."
         )
     return [name]
 

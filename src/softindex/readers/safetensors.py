@@ -49,13 +49,17 @@ def read_safetensors(request: Request) -> Loaded:
     with open(path, "rb") as file:
         tensors = _read_header(path, file)
     entries = {
-        name: Entry(f"{tensor.shape} {tensor.dtype}", len(tensor.shape) == 2 and tensor.dtype in FLOATS)
+        name: Entry(
+            f"{tensor.shape} {tensor.dtype}",
+            len(tensor.shape) == 2 and tensor.dtype in FLOATS,
+            len(tensor.shape) == 2 and tensor.dtype in INTEGERS,
+        )
         for name, tensor in tensors.items()
     }
     name = choose(path, entries, request.name)
     tensor = tensors[name]
     check_matrix_shape(tensor.shape, f"the vectors {name!r} in {path}")
-    if tensor.dtype not in FLOATS:
+    if tensor.dtype not in DTYPES:
         raise InputError(f"{name!r} in {path} is {tensor.dtype}; expected F32, F16 or BF16.")
     words = _map(path, name, tensor)
     vectors = _widen(words) if tensor.dtype == "BF16" else words

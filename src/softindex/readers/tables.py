@@ -45,10 +45,14 @@ class Loaded(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One array of a file, as an error message describes it; `is_matrix` is True for a 2-D array of floats."""
+    """One array of a file, as an error message describes it.
+
+    `is_matrix` is True for a 2-D array of floats, `is_counts` for one of integers: it serves where there is no other.
+    """
 
     description: str
     is_matrix: bool
+    is_counts: bool = False
 
 
 def choose(path: str, entries: Mapping[str, Entry], name: str | None) -> str:
@@ -58,12 +62,13 @@ def choose(path: str, entries: Mapping[str, Entry], name: str | None) -> str:
             raise InputError(f"{path} holds nothing named {name!r}; it holds {_listing(entries)}.")
         return name
     candidates = [key for key, entry in entries.items() if entry.is_matrix]
+    candidates = candidates or [key for key, entry in entries.items() if entry.is_counts]
     if len(candidates) == 1:
         return candidates[0]
     for preferred in PREFERRED_NAMES:
         if preferred in candidates:
             return preferred
-    found = f"{len(candidates)} float matrices" if candidates else "no float matrix"
+    found = f"{len(candidates)} matrices" if candidates else "no matrix"
     raise InputError(
         f"{path} holds {found}, so it is not clear which array has one row per item; "
         f"pass '{path}::name'. It holds {_listing(entries)}."
