@@ -85,7 +85,9 @@ def layer_answers(layer):
     """The best classes of three queries, with probabilities."""
     queries = np.random.default_rng(3).standard_normal((3, 300)).astype(np.float32)
     best = layer.top_k(queries, 5, temperature=2.0, guarantee="calibrated")
-    return {"top_k": best.ids.tolist(), "scores": layer.log_prob(queries, range(60), temperature=2.0).tolist()}
+    # At the default epsilon the values may be anywhere within 30 %: they say little about what was saved.
+    scores = layer.log_prob(queries, range(60), temperature=2.0, epsilon=1e-9)
+    return {"top_k": best.ids.tolist(), "scores": scores.tolist()}
 
 
 def main():
