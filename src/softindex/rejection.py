@@ -9,7 +9,7 @@ import numpy as np
 
 from softindex.records import Doubles, Integers
 
-__all__ = ["Accepted", "choose", "draw"]
+__all__ = ["Accepted", "choose", "choose_slate", "draw", "draw_slate"]
 
 MORE = 16
 """Extra proposals per round: scoring a few more items costs less than another round."""
@@ -19,6 +19,8 @@ EXCESS = 0.5
 """Bounds are lowered if that removes this share of the proposals: otherwise adding up all weights takes longer."""
 MOST_ROUNDS = 100
 """Half of the proposals of scored items are accepted, so only wrong bounds or very poor ones need as many rounds."""
+SLATE_ROUNDS = 4
+"""Rounds of draws for a slate before all items are scored: a few items that hold most of the mass are gone by then."""
 LOWERING = 256
 """Lowering the bounds of this many items takes about as long as scoring one of them."""
 
@@ -84,6 +86,45 @@ def draw(
         accepted, proposed = accepted + len(good), proposed + affordable
     drawn = np.concatenate(positions)
     return Accepted(drawn, state.logits[drawn], state.scored)
+
+
+def draw_slate(
+    upper: Doubles, score: Callable[[Integers], Doubles], n: int, rng: np.random.Generator, *, budget: int
+) -> Accepted:
+    """Draw n different positions one after the other, each in proportion to exp(logit) among those that are left.
+
+    Draws with replacement are such a slate once repeats are left out.  So a round draws as many as are missing, and the
+    next one does without the items that the slate has.  If a few rounds are not enough, every item is scored.
+
+    Args:
+        upper: As for `draw`, like `score`, `rng` and `budget`.
+        n: Number of positions; at least as many must have a finite bound.
+    """
+    bounds, logits, known = np.array(upper, np.float64), np.empty(len(upper)), np.zeros(len(upper), bool)
+
+    def resolve(positions: Integers) -> Doubles:
+        logits[positions], known[positions] = score(positions), True
+        return np.asarray(logits[positions])
+
+    slate: Integers = np.empty(0, np.int64)
+    for _ in range(SLATE_ROUNDS):
+        given = np.flatnonzero(known & np.isfinite(bounds))
+        bounds[given] = logits[given]
+        found = draw(bounds, resolve, n - len(slate), rng, budget=budget, known=given).positions
+        fresh = found[np.sort(np.unique(found, return_index=True)[1])]
+        slate, bounds[fresh] = np.concatenate([slate, fresh]), -np.inf
+        if len(slate) == n:
+            return Accepted(slate, logits[slate], int(known.sum()))
+    left = np.flatnonzero(np.isfinite(bounds))
+    resolve(left[~known[left]])
+    slate = np.concatenate([slate, left[choose_slate(logits[left], n - len(slate), rng)]])
+    return Accepted(slate, logits[slate], int(known.sum()))
+
+
+def choose_slate(logits: Doubles, n: int, rng: np.random.Generator) -> Integers:
+    """(n,) different positions of logits (m,), in the order in which draws without replacement come."""
+    # An item whose clock rings at an exponential time of rate exp(logit) rings first in proportion to that rate.
+    return np.argsort(np.log(rng.exponential(size=len(logits))) - logits, kind="stable")[:n]
 
 
 class _State:

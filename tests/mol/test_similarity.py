@@ -148,7 +148,7 @@ def test_pooling_gives_components_of_length_one_that_padding_does_not_change():
     torch.manual_seed(0)
     pooling = ComponentPooling(16, 3, 8)
     text, mask = torch.randn(4, 9, 16), torch.ones(4, 9)
-    states, full_mask = pooling.prepend(text, mask)
+    states, full_mask = pooling.insert(text, mask)
     assert states.shape == (4, 12, 16)
     assert full_mask.shape == (4, 12)
     components = pooling(states, full_mask)
@@ -165,7 +165,7 @@ def test_a_mixture_without_dimensions_takes_components_of_a_text(tmp_path):
     torch.manual_seed(0)
     pooling = ComponentPooling(12, 3, 8)
     with torch.no_grad():
-        made = pooling(*pooling.prepend(torch.randn(30, 5, 12), torch.ones(30, 5)))
+        made = pooling(*pooling.insert(torch.randn(30, 5, 12), torch.ones(30, 5)))
     model = mixture(dims=(None, None), query_components=3, gates="logits").eval()
     with torch.no_grad():
         expected = model(made[:4], made).double().numpy()
@@ -180,7 +180,7 @@ def test_a_mixture_without_dimensions_takes_components_of_a_text(tmp_path):
         mixture(dims=(None, 12))
     with pytest.raises(InputError, match="leave users out"):
         mixture(dims=(None, 12), gates="logits", users=4)
-    with pytest.raises(InputError, match="mask that prepend returned"):
+    with pytest.raises(InputError, match="mask that insert returned"):
         pooling(torch.randn(2, 8, 12), torch.ones(2, 5))
 
 

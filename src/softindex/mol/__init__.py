@@ -14,8 +14,9 @@ from softindex.mol.sampling import SAMPLE_METHODS
 from softindex.mol.spec import Gate, ItemSide, LearnedSimilarity, QueryWeights, SimilaritySpec
 
 if TYPE_CHECKING:
+    from softindex.mol.dots import DotProduct, MaxSim
     from softindex.mol.pooling import ComponentPooling
-    from softindex.mol.similarity import DotProduct, MaxSim, MixtureOfLogits, mutual_information_loss
+    from softindex.mol.similarity import MixtureOfLogits, mutual_information_loss
 
 __all__ = [
     "METHODS",
@@ -38,8 +39,8 @@ __all__ = [
 
 _NEED_TORCH = {
     "ComponentPooling": "pooling",
-    "DotProduct": "similarity",
-    "MaxSim": "similarity",
+    "DotProduct": "dots",
+    "MaxSim": "dots",
     "MixtureOfLogits": "similarity",
     "mutual_information_loss": "similarity",
 }

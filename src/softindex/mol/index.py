@@ -11,29 +11,30 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from softindex.arguments import (
-    check_choice,
     check_count,
+    check_flag,
     check_ids,
-    check_room,
     check_seed,
     check_threads,
 )
 from softindex.blas import blas_threads
+from softindex.calls import spread_positions
 from softindex.errors import InputError
 from softindex.kernels import Guard
 from softindex.locks import ForkLock
 from softindex.mol import storage
+from softindex.mol.calls import draws_record, make_batch, top_k_record
 from softindex.mol.items import EncodedItems, count_items, encode_items
-from softindex.mol.options import DEFAULT_CANDIDATES, check_available, check_method, check_search
+from softindex.mol.options import check_available, check_draws, check_search, check_slate
 from softindex.mol.queries import encode
-from softindex.mol.retrieval import Retrieved, SearchPlan, rank, retrieve
-from softindex.mol.sampling import SAMPLE_METHODS, DrawnPositions, DrawOptions, draw_exactly, draw_from_candidates
-from softindex.mol.scorer import QueryBatch
+from softindex.mol.retrieval import SearchPlan, rank, retrieve
+from softindex.mol.sampling import DrawOptions, draw_exactly, draw_from_candidates, log_probabilities
 from softindex.mol.snapshot import Snapshot
 from softindex.mol.spec import ItemSide, LearnedSimilarity, SimilaritySpec, check_spec
 from softindex.mol.storage import KIND
 from softindex.progress import reporting
-from softindex.records import Draws, Estimate, Floats, Ids, Stored, TopK
+from softindex.records import Doubles, Draws, Floats, Ids, Stored, TopK
+from softindex.restrictions import Missing, find_some
 from softindex.store import check_guards
 from softindex.store import save as save_stored
 from softindex.temperatures import Temperature, check_each_temperature
@@ -151,9 +152,10 @@ class MixtureIndex:
                 takes components.
             k: Number of items to return.
             method: How to search.
-            candidates: Number of candidates.  "per-embedding" takes it for each pair (default k), "average" in total
-                (default 500, or 4 k if that is more).  "combined" takes a pair of numbers, for each pair and by the
-                average (default k / 10 and as above); a single number stands for both, so more items are scored.
+            candidates: Number of candidates.  "per-embedding" takes it for each pair (default k; fewer will do where
+                the pairs have k different ones), "average" in total (default 500, or 4 k if that is more).  "combined"
+                takes a pair of numbers, for each pair and by the average (default k / 10 and as above); a single number
+                stands for both, so more items are scored.
             gap: Add candidates until the gap of the result is at most this, or `candidates` (default: all items) are
                 used up.  The `gap` of the result says whether it was reached.  Approximate methods only.
             exclude: Ids not to return, for all queries or one sequence per query; or booleans in the order of `ids`.
@@ -170,12 +172,11 @@ class MixtureIndex:
             MethodError: When there is no such method.
             UnknownIdError: When an id is not in the index, unless `unknown` is "ignore".
         """
-        count, snapshot = check_count(k, "k"), self._snapshot
-        workers = check_threads(threads)
-        plan = check_search(snapshot.n, count, method, candidates=candidates, gap=gap, threads=workers)
-        batch = _batch(snapshot, queries, users, (exclude, allow, unknown))
+        count, workers, snapshot = check_count(k, "k"), check_threads(threads), self._snapshot
+        plan = check_search(snapshot, count, method, candidates=candidates, gap=gap, threads=workers)
+        batch = make_batch(snapshot, queries, users, (exclude, allow, unknown))
         check_available(batch, count)
-        return _top_k(snapshot, retrieve(snapshot.scorer, batch, plan), batch.side.single)
+        return top_k_record(snapshot, retrieve(snapshot.scorer, batch, plan), batch.side.single)
 
     def rank(
         self, queries: ArrayLike, ids: Any, k: int, *, users: ArrayLike | None = None, threads: int | None = None
@@ -199,7 +200,7 @@ class MixtureIndex:
             UnknownIdError: When the index does not hold one of the ids.
         """
         count, workers, snapshot = check_count(k, "k"), check_threads(threads), self._snapshot
-        batch = _batch(snapshot, queries, users, (None, None, "error"))
+        batch = make_batch(snapshot, queries, users, (None, None, "error"))
         listed = snapshot.find(ids, len(batch), name="the list of ids")
         lists = listed.split(listed.positions)
         if len(lists) == 1:
@@ -207,7 +208,7 @@ class MixtureIndex:
         if min(len(positions) for positions in lists) < count:
             raise InputError(f"k is {count} but a query has fewer candidates; pass at least k different ids per query.")
         plan = SearchPlan("average", count, 0, 1, None, workers)
-        return _top_k(snapshot, rank(snapshot.scorer, batch, lists, plan), batch.side.single)
+        return top_k_record(snapshot, rank(snapshot.scorer, batch, lists, plan), batch.side.single)
 
     def sample(
         self,
@@ -217,6 +218,7 @@ class MixtureIndex:
         temperature: Temperature,
         method: SampleMethod = "exact",
         candidates: int | None = None,
+        replace: bool = True,
         exclude: Any = None,
         allow: Any = None,
         unknown: Unknown = "error",
@@ -224,7 +226,7 @@ class MixtureIndex:
         seed: int | None = None,
         threads: int | None = None,
     ) -> Draws:
-        """Draw n items per query, with replacement, from the softmax of the scores divided by the temperature.
+        """Draw n items per query from the softmax of the scores divided by the temperature.
 
         - "exact" draws from this softmax itself, by rejection: it proposes items by their largest logit and scores only
           the proposals.  Where too many are rejected it scores all items.
@@ -238,6 +240,7 @@ class MixtureIndex:
             temperature: Divides the scores, on top of the similarity's own temperature; a number, or (b,).
             method: Which distribution to draw from.
             candidates: Number of candidates (default 500), for "candidates" only.
+            replace: False: n different items.  Each is drawn from those that are left.
             exclude: As for `top_k`, like `allow` and `unknown`.
             users: User numbers as for `top_k`.
             seed: The same seed and query give the same draws in any batch; copies of a query in one call draw
@@ -247,9 +250,10 @@ class MixtureIndex:
         Returns:
             Ids and scores (b, n), without the first axis for a single query.  `error` is a proven upper bound on the
             total variation to the softmax of all items that are not excluded (below 1e-9 it is reported as 0).
-            `log_prob` is NaN and `log_partition` None for "exact", which does not score all items.  For "candidates",
-            `log_prob` is that of the candidates' softmax; `log_partition` has log Z of the candidates as its value,
-            and its bounds hold for log Z of all items that are not excluded.
+            `log_prob` is NaN and `log_partition` None for "exact", which does not score all items; the method
+            `log_prob` does.  For "candidates", `log_prob` is that of the candidates' softmax, of each step without
+            replacement; `log_partition` has log Z of the candidates as its value, and its bounds hold for log Z of all
+            items that are not excluded.
 
         Raises:
             InputError: When an argument is invalid, or `exclude` leaves nothing to draw.
@@ -257,18 +261,61 @@ class MixtureIndex:
             UnknownIdError: When an id is not in the index, unless `unknown` is "ignore".
         """
         count, key, workers = check_count(n, "n"), check_seed(seed), check_threads(threads)
-        name = check_method(method, SAMPLE_METHODS)
-        if candidates is not None and name == "exact":
-            raise InputError('candidates is for method "candidates" only; leave it out.')
-        most = DEFAULT_CANDIDATES if candidates is None else check_count(candidates, "candidates")
-        batch = _batch(snapshot := self._snapshot, queries, users, (exclude, allow, unknown))
-        options = DrawOptions(count, check_each_temperature(temperature, len(batch)), key, workers)
-        check_available(batch, 1)
-        check_room(len(batch), count)
+        name, most = check_draws(method, candidates)
+        batch = make_batch(snapshot := self._snapshot, queries, users, (exclude, allow, unknown))
+        t = check_each_temperature(temperature, len(batch))
+        options = check_slate(DrawOptions(count, t, key, workers, check_flag(replace, "replace")), batch, name, most)
         if name == "exact":
-            return _draws(snapshot, draw_exactly(snapshot.scorer, batch, options), batch.side.single, name, key)
-        drawn = draw_from_candidates(snapshot.scorer, batch, min(most, snapshot.n), options)
-        return _draws(snapshot, drawn, batch.side.single, name, key)
+            drawn = draw_exactly(snapshot.scorer, batch, options)
+        else:
+            drawn = draw_from_candidates(snapshot.scorer, batch, min(most, snapshot.n), options)
+        return draws_record(snapshot, drawn, batch.side.single, name, key)
+
+    def log_prob(
+        self,
+        queries: ArrayLike,
+        ids: Any,
+        *,
+        temperature: Temperature,
+        method: SampleMethod = "exact",
+        candidates: int | None = None,
+        replace: bool = True,
+        exclude: Any = None,
+        allow: Any = None,
+        unknown: Unknown = "error",
+        users: ArrayLike | None = None,
+        missing: Missing = "error",
+        threads: int | None = None,
+    ) -> Doubles:
+        """Natural log of the probability that one draw of `sample` returns the id; or of the steps of slates.
+
+        "exact" scores every item in float64, once per query; "candidates" scores the candidates.
+
+        Args:
+            queries: Queries as for `top_k`.
+            ids: (b, m), or (m,) for all queries.
+            temperature: As for `sample`, like `method`, `candidates`, `exclude`, `allow`, `unknown` and `users`.
+            replace: False: each row of `ids` is an ordered slate, and step j is drawn from what the steps before it
+                left.  The sum of a row is the log-probability of the slate.
+            missing: "-inf": the log-probability of an id that the index does not hold; "error": refuse it.
+            threads: Number of threads; None uses every CPU.
+
+        Returns:
+            (b, m) float64, or the shape of `ids` for one query; -inf for an id that cannot be drawn.
+        """
+        snapshot, workers = self._snapshot, check_threads(threads)
+        name, most = check_draws(method, candidates)
+        batch = make_batch(snapshot, queries, users, (exclude, allow, unknown))
+        t, with_replacement = check_each_temperature(temperature, len(batch)), check_flag(replace, "replace")
+        check_available(batch, 1)
+        positions, absent = find_some(snapshot.ids, ids, missing)
+        if absent is not None:
+            positions[absent] = -1
+        rows = spread_positions(positions, len(batch), batch.side.single)
+        options = DrawOptions(1, t, 0, workers, with_replacement)
+        chosen = None if name == "exact" else min(most, snapshot.n)
+        result = log_probabilities(snapshot.scorer, batch, rows, options, chosen)
+        return result.reshape(positions.shape) if batch.side.single else result
 
     def add(self, items: Any, ids: Any = None) -> None:
         """Add items.  Each call copies the components of all items, so add many at a time.
@@ -344,40 +391,3 @@ def from_stored(stored: Stored) -> MixtureIndex:
     """Return the index that was saved; CorruptIndexError if it is damaged."""
     check_guards(stored.guards, stored.guards.keys() - storage.LAZY)
     return MixtureIndex(storage.from_stored(stored), guards=stored.guards)
-
-
-def _batch(snapshot: Snapshot, queries: Any, users: Any, chosen: tuple[Any, Any, Any]) -> QueryBatch:
-    """Encode the queries and find the items that they leave out.  chosen: exclude, allow and unknown."""
-    exclude, allow, unknown = chosen
-    policy = check_choice(unknown, "unknown", ("error", "ignore"))
-    with blas_threads(1):
-        side = encode(snapshot.spec, queries, users)
-        return snapshot.scorer.batch(side, snapshot.left_out(exclude, allow, len(side.components), unknown=policy))
-
-
-def _top_k(snapshot: Snapshot, result: Retrieved, single: bool) -> TopK:
-    first = 0 if single else slice(None)
-    return TopK(
-        snapshot.ids.at(result.positions)[first],
-        result.scores[first],
-        result.proven[first],
-        result.gap[first],
-        result.scored[first],
-    )
-
-
-def _draws(snapshot: Snapshot, drawn: DrawnPositions, single: bool, method: str, seed: int) -> Draws:
-    first = 0 if single else slice(None)
-    log_z = drawn.log_partition
-    if log_z is not None and single:
-        log_z = Estimate(*(np.asarray(values)[0] for values in (log_z.value, log_z.low, log_z.high)))
-    return Draws(
-        snapshot.ids.at(drawn.positions)[first],
-        drawn.log_prob[first],
-        drawn.error[first],
-        drawn.scored[first],
-        method,
-        seed,
-        log_partition=log_z,
-        scores=drawn.scores[first],
-    )

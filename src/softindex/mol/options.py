@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from softindex.arguments import check_count
+from softindex.arguments import check_count, check_room
 from softindex.errors import InputError, MethodError, show
 from softindex.mol.retrieval import METHODS, SearchPlan
+from softindex.mol.sampling import SAMPLE_METHODS, DrawOptions
 from softindex.mol.scorer import QueryBatch
+from softindex.mol.snapshot import Snapshot
 
-__all__ = ["DEFAULT_CANDIDATES", "check_available", "check_method", "check_search"]
+__all__ = ["DEFAULT_CANDIDATES", "check_available", "check_draws", "check_method", "check_search", "check_slate"]
 
 DEFAULT_CANDIDATES = 500
 """Least number of candidates by the average where the caller names none."""
@@ -24,8 +26,9 @@ def check_method(method: Any, methods: tuple[str, ...]) -> str:
     raise MethodError(f"method is {show(method)}; expected one of {', '.join(methods)}.")
 
 
-def check_search(n: int, k: int, method: Any, *, candidates: Any, gap: Any, threads: int) -> SearchPlan:
-    """Return the plan of a search for the k best of n items."""
+def check_search(snapshot: Snapshot, k: int, method: Any, *, candidates: Any, gap: Any, threads: int) -> SearchPlan:
+    """Return the plan of a search for the k best items of a snapshot."""
+    n, pairs = snapshot.n, snapshot.spec.pairs
     name = check_method(method, METHODS)
     if name in ("exact", "brute-force", "two-pass"):
         if candidates is not None or gap is not None:
@@ -33,7 +36,32 @@ def check_search(n: int, k: int, method: Any, *, candidates: Any, gap: Any, thre
         return SearchPlan(name, k, 0, 0, None, threads)
     accepted = None if gap is None else _check_gap(gap)
     per_pair, by_average = _candidate_counts(k, name, candidates, all_items=n if accepted is not None else None)
+    if per_pair * pairs + by_average < k:
+        raise InputError(
+            f"candidates is {show(candidates)} but k is {k}: that is at most {per_pair * pairs + by_average} "
+            "candidates in all; pass more."
+        )
     return SearchPlan(name, k, min(per_pair, n), min(by_average, n), accepted, threads)
+
+
+def check_draws(method: Any, candidates: Any) -> tuple[str, int]:
+    """Return the method of a draw, and the number of candidates of "candidates"."""
+    name = check_method(method, SAMPLE_METHODS)
+    if candidates is not None and name == "exact":
+        raise InputError('candidates is for method "candidates" only; leave it out.')
+    return name, DEFAULT_CANDIDATES if candidates is None else check_count(candidates, "candidates")
+
+
+def check_slate(options: DrawOptions, batch: QueryBatch, method: str, candidates: int) -> DrawOptions:
+    """Return the options; refuse to draw more different items than are left or than there are candidates."""
+    check_available(batch, 1 if options.replace else options.n)
+    check_room(len(batch), options.n)
+    if not options.replace and method == "candidates" and options.n > candidates:
+        raise InputError(
+            f"n is {options.n} but there are {candidates} candidates to draw from without replacement; pass more "
+            "candidates, or draw fewer."
+        )
+    return options
 
 
 def check_available(batch: QueryBatch, count: int) -> None:
@@ -69,7 +97,4 @@ def _candidate_counts(k: int, method: str, candidates: Any, *, all_items: int | 
         per_pair = by_average = all_items
     else:
         per_pair, by_average = k if method == "per-embedding" else max(1, k // 10), max(DEFAULT_CANDIDATES, 4 * k)
-    counts = per_pair * (method != "average"), by_average * (method != "per-embedding")
-    if max(counts) < k:
-        raise InputError(f"candidates is {show(candidates)} but k is {k}; pass at least k candidates.")
-    return counts
+    return per_pair * (method != "average"), by_average * (method != "per-embedding")

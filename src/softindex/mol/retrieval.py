@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.errors import InputError
 from softindex.mol.scorer import PositionLists, QueryBatch, Scorer, not_numbers
 from softindex.records import Doubles, Floats, Integers
 
@@ -230,9 +231,13 @@ def _score_candidates(
         logits, by_pair = scorer.largest(batch, min(plan.per_pair, scorer.n), plan.threads)
         largest = list(logits)
         if by_pair is not None:
-            for row, listed in zip(lists, by_pair, strict=True):
+            expected = np.minimum(by_pair.shape[2], batch.available)
+            for row, listed, count in zip(lists, by_pair, expected.tolist(), strict=True):
+                if (listed[:, :count] < 0).any():
+                    raise not_numbers("logits")
                 row.append(listed[listed >= 0].ravel())
     candidates = [row[0] if len(row) == 1 and largest is None else np.unique(np.concatenate(row)) for row in lists]
+    _check_enough(candidates, plan.k)
     if largest is not None:
         outside = np.empty(len(batch))
         for q, (values, positions) in enumerate(zip(largest, candidates, strict=True)):
@@ -241,6 +246,16 @@ def _score_candidates(
             outside[q] = others.max()
         outside += batch.errors.logit
     return _score_listed(scorer, batch, candidates, outside, plan)
+
+
+def _check_enough(candidates: list[Integers], k: int) -> None:
+    """Refuse a first stage whose lists, without their repeats, have fewer than k items."""
+    for row, positions in enumerate(candidates):
+        if len(positions) < k:
+            raise InputError(
+                f"the candidates of query {row} are {len(positions)} different items but k is {k}; pass more "
+                "candidates."
+            )
 
 
 def _score_listed(

@@ -9,11 +9,18 @@ import numpy as np
 
 from softindex.mol.scorer import PositionLists, QueryBatch, Scorer, not_numbers
 from softindex.records import Doubles, Estimate, Floats, Integers
-from softindex.rejection import choose, draw
+from softindex.rejection import choose, choose_slate, draw, draw_slate
 from softindex.streams import generators
 from softindex.temperatures import temperature_of
 
-__all__ = ["SAMPLE_METHODS", "DrawOptions", "DrawnPositions", "draw_exactly", "draw_from_candidates"]
+__all__ = [
+    "SAMPLE_METHODS",
+    "DrawOptions",
+    "DrawnPositions",
+    "draw_exactly",
+    "draw_from_candidates",
+    "log_probabilities",
+]
 
 SAMPLE_METHODS = ("exact", "candidates")
 NEGLIGIBLE = 1e-9
@@ -32,6 +39,7 @@ class DrawOptions(NamedTuple):
     """Of all queries, or (b,)."""
     seed: int
     threads: int
+    replace: bool = True
 
 
 class DrawnPositions(NamedTuple):
@@ -59,7 +67,9 @@ def draw_exactly(scorer: Scorer, batch: QueryBatch, options: DrawOptions) -> Dra
     an item replaced by its largest term.  That accepts up to P times more proposals than the mixture itself.
     """
     drawn, streams = _empty(len(batch), options.n), _streams(batch, options.seed)
-    drawn.error[:] = _rounding_error(batch.precise().error / options.temperature)
+    # Each step of a slate has the error of one draw.
+    steps = 1 if options.replace else options.n
+    drawn.error[:] = np.minimum(1.0, steps * _rounding_error(batch.precise().error / options.temperature))
     scores = np.empty(scorer.n)
     for row, query, largest in _largest_logits(scorer, batch, options.threads):
         temperature = temperature_of(options.temperature, row)
@@ -70,7 +80,8 @@ def draw_exactly(scorer: Scorer, batch: QueryBatch, options: DrawOptions) -> Dra
             return np.asarray(scores[positions] / temperature)
 
         upper = (largest + query.errors.logit[0]) / temperature
-        accepted = draw(upper, score, options.n, streams[row], budget=scorer.n // PATIENCE + MORE)
+        draw_all = draw if options.replace else draw_slate
+        accepted = draw_all(upper, score, options.n, streams[row], budget=scorer.n // PATIENCE + MORE)
         drawn.positions[row], drawn.scores[row] = accepted.positions, scores[accepted.positions]
         drawn.scored[row] = accepted.scored
     return drawn
@@ -92,7 +103,7 @@ def draw_from_candidates(scorer: Scorer, batch: QueryBatch, candidates: int, opt
         listed = scorer.best_average(query, candidates, options.threads)[0]
         scores = scorer.score_precisely(query, PositionLists.of([listed]), options.threads)[0]
         logits = scores / temperature
-        chosen = choose(np.exp((scores - scores.max()) / temperature), options.n, streams[row])
+        chosen, log_prob[row], left = _choose(logits, options, streams[row])
         drawn.positions[row], drawn.scores[row], drawn.scored[row] = listed[chosen], scores[chosen], len(listed)
         others = largest.astype(np.float64)
         others[listed] = -np.inf
@@ -100,13 +111,64 @@ def draw_from_candidates(scorer: Scorer, batch: QueryBatch, candidates: int, opt
         outside = _log_sum(others / temperature) + query.errors.logit[0] / temperature
         # Compare a lower bound on the candidates' mass with an upper bound on the mass of the others.
         certain = inside[row] - score_error[row]
-        missed = np.exp(outside - np.logaddexp(certain, outside)) * (1 + 1e-9)
-        drawn.error[row] = min(1.0, missed + rounding[row])
-        log_prob[row] = logits[chosen] - inside[row]
+        missed = np.exp(outside - np.logaddexp(left - score_error[row], outside)) * (1 + 1e-9) + rounding[row]
+        drawn.error[row] = min(1.0, float(missed.sum()))
         slack = _sum_slack(scorer.n, query.errors.ceiling[0] / temperature)
         low[row] = certain - slack
         high[row] = np.logaddexp(inside[row] + score_error[row], outside) + slack
     return drawn._replace(log_prob=log_prob, log_partition=Estimate(inside, low, high))
+
+
+def _choose(logits: Doubles, options: DrawOptions, stream: np.random.Generator) -> tuple[Integers, Doubles, Doubles]:
+    """Draws (n,) from the softmax of logits (m,), their log_prob, and log of the mass that each step draws from.
+
+    With replacement all steps are the same, and there is one such mass.
+    """
+    if options.replace:
+        chosen, total = choose(np.exp(logits - logits.max()), options.n, stream), np.array([_log_sum(logits)])
+        return chosen, logits[chosen] - total, total
+    chosen = choose_slate(logits, options.n, stream)
+    left = log_masses_left(logits, chosen)
+    return chosen, logits[chosen] - left, left
+
+
+def log_masses_left(logits: Doubles, slate: Integers) -> Doubles:
+    """(n,) log of the mass that each step of a slate (n,) is drawn from: of logits (m,), without the steps before."""
+    others = np.array(logits)
+    others[slate] = -np.inf
+    # From the last step to the first: subtracting what is gone would cancel.
+    masses = np.logaddexp.accumulate(np.concatenate([[_log_sum(others)], logits[slate][::-1]]))
+    return np.asarray(masses[:0:-1])
+
+
+def log_probabilities(
+    scorer: Scorer, batch: QueryBatch, rows: Integers, options: DrawOptions, candidates: int | None
+) -> Doubles:
+    """(b, m) log-probabilities of positions (b, m), or of the steps of slates; -1 is no position.
+
+    candidates: as for `draw_from_candidates`; None for the softmax of all items, each of which is scored in float64.
+    """
+    result = np.full(rows.shape, -np.inf)
+    for row in range(len(batch)):
+        query, every = batch.take(np.array([row])), np.full(scorer.n, -np.inf)
+        if candidates is None:
+            excluded = query.excluded.positions
+            listed = np.setdiff1d(np.arange(scorer.n), excluded) if len(excluded) else np.arange(scorer.n)
+        else:
+            listed = scorer.best_average(query, candidates, options.threads)[0]
+        scores = scorer.score_precisely(query, PositionLists.of([listed]), options.threads)[0]
+        every[listed] = scores / temperature_of(options.temperature, row)
+        wanted = rows[row]
+        possible = (wanted >= 0) & np.isfinite(every[np.maximum(wanted, 0)])
+        if options.replace:
+            result[row, possible] = every[wanted[possible]] - _log_sum(every[listed])
+            continue
+        # A repeated id cannot be drawn again, and takes nothing away.
+        steps = np.flatnonzero(possible)
+        steps = steps[np.sort(np.unique(wanted[steps], return_index=True)[1])]
+        if len(steps):
+            result[row, steps] = every[wanted[steps]] - log_masses_left(every, wanted[steps])
+    return result
 
 
 def _streams(batch: QueryBatch, seed: int) -> list[np.random.Generator]:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from softindex.arguments import check_count, check_temperature
 from softindex.errors import InputError, show
+from softindex.mol.dots import as_float32, as_tensor
 from softindex.mol.spec import Gate, ItemSide, QueryWeights, SimilaritySpec
 
-__all__ = ["DotProduct", "MaxSim", "MixtureOfLogits", "mutual_information_loss"]
+__all__ = ["MixtureOfLogits", "mutual_information_loss"]
 
 
-def mutual_information_loss(weights: Tensor) -> Tensor:
+def mutual_information_loss(weights: Tensor, positives: Tensor | None = None) -> Tensor:
     """Return a loss that is small where all pairs of components are used evenly and each choice is sharp.
 
     It is -H(p) + H(p | q, x): the entropy of the mean weights should be large, so that every pair learns; the entropy
@@ -25,17 +25,32 @@ def mutual_information_loss(weights: Tensor) -> Tensor:
 
     Args:
         weights: Weights of the gate for the positive pairs, (..., P).
+        positives: Targets of the queries, (...): pairs of a query whose target is -100 do not count.  Weights may have
+            more axes than targets, for several items of a query.
 
     Returns:
         A scalar.
     """
+    if positives is not None:
+        if positives.shape != weights.shape[: positives.dim()] or positives.dim() == weights.dim():
+            raise InputError(
+                f"positives have shape {tuple(positives.shape)} but weights {tuple(weights.shape)}; expected one "
+                "target for each query."
+            )
+        weights = weights[positives != IGNORED]
     flat = weights.reshape(-1, weights.shape[-1])
+    if not len(flat):
+        return weights.sum()
     return _entropy(flat).mean() - _entropy(flat.mean(dim=0))
 
 
 def _entropy(weights: Tensor) -> Tensor:
     # log(0) has no gradient.  The log of the smallest float has one, and is multiplied by zero.
     return -(weights * weights.clamp(min=torch.finfo(weights.dtype).tiny).log()).sum(dim=-1)
+
+
+IGNORED = -100
+"""Target that does not count, as in torch."""
 
 
 class _Dropouts(NamedTuple):
@@ -52,6 +67,11 @@ class MixtureOfLogits(nn.Module):
     of z sigmoid(z) with z = u(q) * v(x) + w(l); l are the logits, and u, v and w are two layers each with SiLU between
     them.  Dropout acts in training only; after dropout the weights pi are normalised again.
 
+    With pairing="paired" this is the first form of the paper: component p of a query meets component p of an item only,
+    P = query_components = item_components, and components keep their lengths.  An index of this form needs P times the
+    memory per item, because it stores every component with zeros in the place of the others.  It takes queries that
+    come as components side by side, (b, P * component_dim).
+
     Args:
         query_dim: Dimensions of a query.  None: queries come as components (b, query_components, component_dim), for
             example from `ComponentPooling`.
@@ -64,6 +84,7 @@ class MixtureOfLogits(nn.Module):
             no user component.
         hidden: Width of the query side.
         gate_hidden: Width of the gates.
+        pairing: "all" combines every component of a query with every one of an item, "paired" each with its own.
         gates: "all", or "logits" to leave out u and v, as for text encoders and where a side comes as components.
         item_dropout: Dropout of the item vectors.
         user_dropout: Dropout of the user components.
@@ -85,6 +106,7 @@ class MixtureOfLogits(nn.Module):
         users: int | None = None,
         hidden: int = 512,
         gate_hidden: int = 128,
+        pairing: Literal["all", "paired"] = "all",
         gates: Literal["all", "logits"] = "all",
         item_dropout: float = 0.1,
         user_dropout: float = 0.5,
@@ -112,7 +134,9 @@ class MixtureOfLogits(nn.Module):
         self.query_out = None if query_dim is None else nn.Linear(hidden, from_query * self.component_dim)
         self.item_out = None if item_dim is None else nn.Linear(item_dim, self.item_components * self.component_dim)
         self.user_table = None if users is None else nn.Embedding(check_count(users, "users"), self.component_dim)
-        pairs, all_gates = self.query_components * self.item_components, gates == "all"
+        self.paired = _check_pairing(pairing, self.query_components, self.item_components, users)
+        pairs = self.item_components if self.paired else self.query_components * self.item_components
+        all_gates = gates == "all"
         self.query_gate = _two_layers(query_dim, gate_hidden, pairs) if all_gates and query_dim is not None else None
         self.item_gate = _two_layers(item_dim, gate_hidden, pairs) if all_gates and item_dim is not None else None
         self.logit_gate = _two_layers(pairs, gate_hidden, pairs)
@@ -122,23 +146,23 @@ class MixtureOfLogits(nn.Module):
     def forward(
         self, queries: Tensor, items: Tensor, users: Tensor | None = None, *, with_weights: bool = False
     ) -> Any:
-        """Return scores (b, m), and the weights of the pairs if requested.
+        """Return scores (..., m), and the weights of the pairs if requested.
 
         Args:
-            queries: (b, D).
-            items: (m, D), shared by all queries, or (b, m, D), separate for each query.
-            users: (b,) user numbers, for a similarity with a user component.
-            with_weights: Also return the weights pi (b, m, P), before dropout, for `mutual_information_loss`.
+            queries: (..., D).
+            items: (m, D), shared by all queries, or (..., m, D), separate for each query.
+            users: (...) user numbers, or (b,) for queries (b, s, D), for a similarity with a user component.
+            with_weights: Also return the weights pi (..., m, P), before dropout, for `mutual_information_loss`.
 
         Returns:
-            Scores (b, m); with weights, a pair of scores and weights.
+            Scores (..., m); with weights, a pair of scores and weights.
         """
         components, query_gates = self.encode_queries(queries, users)
         item_components, item_gates = self.encode_items(items)
         return self.combine(components, query_gates, item_components, item_gates, with_weights=with_weights)
 
     def encode_queries(self, queries: Tensor, users: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Components (b, P_q, d) of length one and gates u (b, P), or None."""
+        """Components (..., P_q, d), of length one unless paired, and gates u (..., P), or None."""
         if (users is None) != (self.user_table is None):
             has, advice = ("a", "pass users") if users is None else ("no", "leave users out")
             raise InputError(f"this similarity has {has} user component; {advice}.")
@@ -152,12 +176,15 @@ class MixtureOfLogits(nn.Module):
             components = flat.unflatten(-1, (-1, self.component_dim))
         if users is not None and self.user_table is not None:
             last = self.user_dropout(self.user_table(users % self.user_table.num_embeddings))
+            while last.dim() < components.dim() - 1:
+                last = last.unsqueeze(-2)
+            last = last.expand(*components.shape[:-2], -1)
             components = torch.cat([components, last.unsqueeze(-2)], dim=-2)
         gates = None if self.query_gate is None else self.query_gate(queries)
-        return functional.normalize(components, dim=-1), gates
+        return self._scale(components), gates
 
     def encode_items(self, items: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Components (..., P_x, d) of length one and gates v (..., P), or None."""
+        """Components (..., P_x, d), of length one unless paired, and gates v (..., P), or None."""
         return self._encode_items(items, self.item_dropout)
 
     def _encode_items(self, items: Tensor, dropout: nn.Module) -> tuple[Tensor, Tensor | None]:
@@ -168,9 +195,14 @@ class MixtureOfLogits(nn.Module):
             _check_width(items, self.item_out, "items")
             components = self.item_out(dropout(items)).unflatten(-1, (self.item_components, self.component_dim))
         gates = None if self.item_gate is None else self.item_gate(items)
-        return functional.normalize(components, dim=-1), gates
+        return self._scale(components), gates
+
+    def _scale(self, components: Tensor) -> Tensor:
+        return components if self.paired else functional.normalize(components, dim=-1)
 
     def _check_given(self, components: Tensor, count: int, name: str) -> None:
+        if not isinstance(components, Tensor):
+            raise InputError(f"the {name} are {show(components)}; expected a tensor of components.")
         if components.dim() < 3 or components.shape[-2:] != (count, self.component_dim):
             raise InputError(
                 f"the {name} have shape {tuple(components.shape)}; expected components "
@@ -186,20 +218,14 @@ class MixtureOfLogits(nn.Module):
         *,
         with_weights: bool = False,
     ) -> Any:
-        """Scores (b, m) of encoded queries and items, and the weights if requested.
+        """Scores (..., m) of encoded queries and items, and the weights if requested.
 
-        Items have a batch axis or not, as in `forward`.
+        Items have the leading axes of the queries or none, as in `forward`.
         """
-        if items.dim() == 3:
-            # Shared items: one matrix product for the entire batch.
-            dots = queries.flatten(0, 1) @ items.flatten(0, 1).T
-            dots = dots.reshape(*queries.shape[:2], *items.shape[:2]).transpose(1, 2)
-        else:
-            dots = torch.einsum("bpd,bmrd->bmpr", queries, items)
-        logits = dots.flatten(-2) / self.temperature
+        logits = self._dots(queries, items) / self.temperature
         z = self.logit_gate(logits)
         if query_gates is not None and item_gates is not None:
-            z = z + query_gates.unsqueeze(1) * item_gates
+            z = z + query_gates.unsqueeze(-2) * item_gates
         weights = torch.softmax(functional.silu(z), dim=-1)
         used = weights
         if self.training and self.weight_dropout.p > 0:
@@ -208,25 +234,43 @@ class MixtureOfLogits(nn.Module):
         scores = (used * logits).sum(dim=-1)
         return (scores, weights) if with_weights else scores
 
+    def _dots(self, queries: Tensor, items: Tensor) -> Tensor:
+        """(..., m, P) products of query components (..., P_q, d) with items (m, P_x, d) or (..., m, P_x, d)."""
+        if items.dim() > 3 and items.shape[:-3] != queries.shape[:-2]:
+            raise InputError(
+                f"the items have shape {tuple(items.shape)} but the queries {tuple(queries.shape)}, as components; "
+                "expected the same leading axes, or items shared by all queries."
+            )
+        if self.paired:
+            return torch.einsum("...pd,mpd->...mp" if items.dim() == 3 else "...pd,...mpd->...mp", queries, items)
+        if items.dim() > 3:
+            return torch.einsum("...pd,...mrd->...mpr", queries, items).flatten(-2)
+        # Shared items: one matrix product for the entire batch.
+        dots = queries.flatten(0, -2) @ items.flatten(0, 1).T
+        return dots.reshape(*queries.shape[:-1], *items.shape[:2]).transpose(-3, -2).flatten(-2)
+
     def spec(self) -> SimilaritySpec:
         """Sizes, temperature and weights, as `softindex.mol.build` needs them."""
-        users = None if self.user_table is None else _array(self.user_table.weight)
+        users = None if self.user_table is None else as_float32(self.user_table.weight)
         query = None
         if self.query_hidden is not None and self.query_out is not None:
             query = QueryWeights(
-                _array(self.query_hidden.weight),
-                _array(self.query_hidden.bias),
-                _array(self.query_out.weight),
-                _array(self.query_out.bias),
+                as_float32(self.query_hidden.weight),
+                as_float32(self.query_hidden.bias),
+                as_float32(self.query_out.weight),
+                as_float32(self.query_out.bias),
                 **({} if self.query_gate is None else _named_gate(self.query_gate)),
                 users=users,
             )
+        if self.paired:
+            # One query component, all side by side, meets each item component in its own place: see `_in_places`.
+            sizes = (1, self.item_components, self.item_components * self.component_dim)
+        else:
+            sizes = (self.query_components, self.item_components, self.component_dim)
         return SimilaritySpec(
-            self.query_components,
-            self.item_components,
-            self.component_dim,
+            *sizes,
             self.temperature,
-            True,
+            not self.paired,
             Gate(*_arrays(self.logit_gate)),
             query,
             self.item_gate is not None,
@@ -235,81 +279,15 @@ class MixtureOfLogits(nn.Module):
     def item_side(self, items: Any) -> ItemSide:
         """Components and gates of items (m, D), without dropout."""
         weight = next(self.parameters())
-        given = _tensor(items).to(weight.device, weight.dtype)
+        given = as_tensor(items).to(weight.device, weight.dtype)
         with torch.no_grad():
             # eval() would not do: another thread may be training this module.
             components, gates = self._encode_items(given, nn.Identity())
             # In half precision the lengths are farther from one than an index accepts.
-            components = functional.normalize(components.float(), dim=-1)
-            return ItemSide(_array(components), None if gates is None else _array(gates))
-
-
-class DotProduct(nn.Module):
-    """Dot product <q, x> / temperature, or cosine / temperature.
-
-    Args:
-        dim: Dimensions of queries and items.
-        temperature: Divides the dot products.
-        normalised: Scale queries and items to length one first, which gives the cosine.
-    """
-
-    def __init__(self, dim: int, *, temperature: float = 1.0, normalised: bool = False) -> None:
-        super().__init__()
-        self.dim, self.temperature = check_count(dim, "dim"), check_temperature(temperature)
-        self.normalised = normalised
-
-    def forward(self, queries: Tensor, items: Tensor, users: Tensor | None = None) -> Tensor:
-        """Return scores (b, m) of queries (b, d) and items (m, d), shared by all queries, or (b, m, d)."""
-        if self.normalised:
-            queries, items = functional.normalize(queries, dim=-1), functional.normalize(items, dim=-1)
-        dots = queries @ items.T if items.dim() == 2 else torch.einsum("bd,bmd->bm", queries, items)
-        return dots / self.temperature
-
-    def spec(self) -> SimilaritySpec:
-        """One component on each side, and no gate."""
-        return SimilaritySpec(1, 1, self.dim, self.temperature, self.normalised, None, None, False)
-
-    def item_side(self, items: Any) -> ItemSide:
-        """Items (m, d) as components (m, 1, d)."""
-        given = _tensor(items).float()
-        return ItemSide(_array(functional.normalize(given, dim=-1) if self.normalised else given)[:, None], None)
-
-
-class MaxSim(nn.Module):
-    """MaxSim: sum_p max_r <q_p, x_r> / temperature.  Each query vector is matched with the nearest item vector.
-
-    Args:
-        query_components: Number of vectors of a query.
-        item_components: Number of vectors of an item.
-        component_dim: Dimensions of a vector.
-        temperature: Divides the sum.
-    """
-
-    def __init__(
-        self, query_components: int, item_components: int, component_dim: int, *, temperature: float = 1.0
-    ) -> None:
-        super().__init__()
-        self.query_components = check_count(query_components, "query_components")
-        self.item_components = check_count(item_components, "item_components")
-        self.component_dim = check_count(component_dim, "component_dim")
-        self.temperature = check_temperature(temperature)
-
-    def forward(self, queries: Tensor, items: Tensor, users: Tensor | None = None) -> Tensor:
-        """Return scores (b, m) of queries (b, P_q, d) and items (m, P_x, d), shared by all, or (b, m, P_x, d)."""
-        pattern = "bpd,mrd->bmpr" if items.dim() == 3 else "bpd,bmrd->bmpr"
-        dots = torch.einsum(pattern, functional.normalize(queries, dim=-1), functional.normalize(items, dim=-1))
-        return dots.amax(dim=-1).sum(dim=-1) / self.temperature
-
-    def spec(self) -> SimilaritySpec:
-        """No gate.  A sum over P_q components is their mean at a temperature P_q times smaller."""
-        temperature = self.temperature / self.query_components
-        return SimilaritySpec(
-            self.query_components, self.item_components, self.component_dim, temperature, True, None, None, False
-        )
-
-    def item_side(self, items: Any) -> ItemSide:
-        """Items (m, P_x, d) as components of length one."""
-        return ItemSide(_array(functional.normalize(_tensor(items).float(), dim=-1)), None)
+            components = (
+                _in_places(components.float()) if self.paired else functional.normalize(components.float(), dim=-1)
+            )
+            return ItemSide(as_float32(components), None if gates is None else as_float32(gates))
 
 
 def _check_sides(query_dim: int | None, item_dim: int | None, *, gates: str, users: int | None) -> None:
@@ -321,6 +299,26 @@ def _check_sides(query_dim: int | None, item_dim: int | None, *, gates: str, use
         raise InputError("users needs query_dim, but queries come with all of their components; leave users out.")
 
 
+def _check_pairing(pairing: str, query_components: int, item_components: int, users: int | None) -> bool:
+    """Whether components come in pairs; InputError where they cannot."""
+    if pairing not in ("all", "paired"):
+        raise InputError(f"pairing is {show(pairing)}; expected 'all' or 'paired'.")
+    if pairing == "paired" and (query_components != item_components or users is not None):
+        raise InputError(
+            f"pairing='paired' needs as many query components as item components and no users, but there are "
+            f"{query_components} and {item_components}{'' if users is None else ', and users'}."
+        )
+    return pairing == "paired"
+
+
+def _in_places(components: Tensor) -> Tensor:
+    """Components (m, P, d) as (m, P, P * d): component p fills the p-th of P places, and the others are zero."""
+    m, count, d = components.shape
+    wide = components.new_zeros(m, count, count, d)
+    wide.diagonal(dim1=1, dim2=2).copy_(components.transpose(1, 2))
+    return wide.flatten(2)
+
+
 def _check_dropouts(shares: _Dropouts) -> _Dropouts:
     for name, share in shares._asdict().items():
         if not 0 <= share < 1:
@@ -328,7 +326,9 @@ def _check_dropouts(shares: _Dropouts) -> _Dropouts:
     return shares
 
 
-def _check_width(rows: Tensor, layer: nn.Linear, name: str) -> None:
+def _check_width(rows: Any, layer: nn.Linear, name: str) -> None:
+    if not isinstance(rows, Tensor):
+        raise InputError(f"the {name} are {show(rows)}; expected a tensor of vectors, such as the weight of a layer.")
     if rows.dim() < 2 or rows.shape[-1] != layer.in_features:
         raise InputError(
             f"the {name} have shape {tuple(rows.shape)}; expected rows of {layer.in_features} numbers: encode them "
@@ -336,19 +336,8 @@ def _check_width(rows: Tensor, layer: nn.Linear, name: str) -> None:
         )
 
 
-def _tensor(items: Any) -> Tensor:
-    try:
-        return torch.as_tensor(items)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"items are {show(items)}; expected an array or a tensor of numbers.") from error
-
-
 def _two_layers(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inputs, hidden), nn.SiLU(), nn.Linear(hidden, outputs))
-
-
-def _array(tensor: Any) -> Any:
-    return tensor.detach().to("cpu", torch.float32).numpy().astype(np.float32)
 
 
 def _named_gate(layers: nn.Sequential) -> dict[str, Any]:
@@ -358,4 +347,4 @@ def _named_gate(layers: nn.Sequential) -> dict[str, Any]:
 
 def _arrays(layers: nn.Sequential) -> tuple[Any, ...]:
     first, second = layers[0], layers[2]
-    return _array(first.weight), _array(first.bias), _array(second.weight), _array(second.bias)
+    return as_float32(first.weight), as_float32(first.bias), as_float32(second.weight), as_float32(second.bias)

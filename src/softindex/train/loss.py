@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from softindex.arguments import check_count, check_flag
 from softindex.errors import InputError, show
-from softindex.train.checks import bias_of, check_choice, check_range, weight_of
+from softindex.train.checks import IGNORED, bias_of, check_choice, check_range, weight_of
 from softindex.train.contract import Negatives, Sampler
 
 __all__ = ["CORRECTIONS", "Correction", "SampledSoftmaxLoss", "sampled_cross_entropy"]
@@ -220,15 +220,16 @@ def sampled_cross_entropy(
     """Return the losses computed from logits of any similarity.
 
     Args:
-        positive_logits: Logits of the targets, (b, p).
-        negative_logits: Logits of the draws, (b, n).
-        positives: Targets, (b, p); equal targets of a query count once.
-        negatives: The draws, with ids (b, n) or (n,).
+        positive_logits: Logits of the targets, (..., p).
+        negative_logits: Logits of the draws, (..., n).
+        positives: Targets, (..., p); equal targets of a query count once, and targets of -100 do not count.
+        negatives: The draws, with ids (..., n) or (n,).
         correction: Which logits are corrected by log q, "negatives" or "all"; see `SampledSoftmaxLoss`.
-        positive_log_q: log q of the targets, (b, p); needed for "all".
+        positive_log_q: log q of the targets, (..., p); needed for "all".
 
     Returns:
-        The losses (b,), and the effective sample size as a share of the draws (b,).
+        The losses (...), and the effective sample size as a share of the draws (...).  Both are 0 for a query without a
+        target that counts.
 
     Raises:
         InputError: When shapes do not agree, or `positive_log_q` is missing.
@@ -236,6 +237,10 @@ def sampled_cross_entropy(
     check_choice(correction, "correction", CORRECTIONS)
     if correction == "all" and positive_log_q is None:
         raise InputError('correction="all" needs the log q of the targets; pass positive_log_q=sampler.log_q(...).')
+    if positives.ndim > 2 or (positives.ndim == 2 and bool((positives == IGNORED).any())):
+        return _rows_that_count(
+            positive_logits, negative_logits, positives, negatives, correction=correction, positive_log_q=positive_log_q
+        )
     _check_logits(positive_logits, negative_logits, positives, negatives)
     n = negative_logits.shape[1]
     corrected = _widen(negative_logits) - negatives.log_q
@@ -250,6 +255,45 @@ def sampled_cross_entropy(
     log_z = torch.logsumexp(torch.cat([targets.masked_fill(repeated, -math.inf), corrected], 1), 1)
     mean_target = targets.masked_fill(repeated, 0.0).sum(1) / (~repeated).sum(1)
     return log_z - mean_target, _effective(corrected.detach())
+
+
+def _rows_that_count(
+    positive_logits: Tensor,
+    negative_logits: Tensor,
+    positives: Tensor,
+    negatives: Negatives,
+    *,
+    correction: Correction,
+    positive_log_q: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """The losses (...) of queries with any leading axes, zero where no target counts."""
+    lead = positives.shape[:-1]
+    if positive_logits.shape != positives.shape or negative_logits.shape[:-1] != lead:
+        raise InputError(
+            f"positive_logits have shape {tuple(positive_logits.shape)}, negative_logits "
+            f"{tuple(negative_logits.shape)} and positives {tuple(positives.shape)}; expected the same leading axes."
+        )
+    real = (positives != IGNORED).flatten(0, -2)
+    kept = real.any(1)
+    real, first = real[kept], real[kept].int().argmax(1, keepdim=True)
+
+    def some(values: Tensor) -> Tensor:
+        return values if values.ndim == 1 else values.flatten(0, -2)[kept]
+
+    def filled(values: Tensor) -> Tensor:
+        return torch.where(real, some(values), some(values).gather(1, first))
+
+    losses, effective = sampled_cross_entropy(
+        filled(positive_logits),
+        some(negative_logits),
+        filled(positives),
+        Negatives(some(negatives.ids), some(negatives.log_q)),
+        correction=correction,
+        positive_log_q=None if positive_log_q is None else filled(positive_log_q),
+    )
+    where = (kept.nonzero()[:, 0],)
+    every = torch.zeros(kept.shape, dtype=losses.dtype, device=losses.device)
+    return every.index_put(where, losses).view(lead), every.index_put(where, effective.to(every)).view(lead)
 
 
 def _check_logits(positive: Tensor, negative: Tensor, positives: Tensor, negatives: Negatives) -> None:
