@@ -50,18 +50,26 @@ def large_index(name, seed=5, tree=False):
     return softindex.build(vectors, tree=tree, threads=1), queries
 
 
-def masses(index, queries, temperature, method="sd-2ls", probes=None, tolerance=None, threads=1, exclude=None):
+def conditioned(method):
+    """Options of a law that exclusions and slates condition: adaptive probes find others for what is left."""
+    return {"method": method} | ({"probes": 2} if method in ("2ls", "s-2ls", "sd-2ls") else {})
+
+
+def masses(index, queries, temperature, method="sd-2ls", probes=None, tolerance=None, threads=1, **part):
     """Log masses (b, k), items scored (b,) and stated errors (b,), from the kernels."""
-    part = None if exclude is None else index._left(len(queries), exclude, None, None).native
+    replace, exclude = part.get("replace", True), part.get("exclude")
+    left = index._part(queries, 1, method, replace, (exclude, None, None), top_p=None, k=None)
     law, clusters, allowed = index._law(method, probes, tolerance)
     found, scored = np.empty((len(queries), index.clusters)), np.empty(len(queries), np.int64)
     error = np.empty(len(queries))
-    request = _native.Request(queries, law, temperature, clusters, allowed, restriction=part, threads=threads)
+    request = _native.Request(
+        queries, law, temperature, clusters, allowed, restriction=None if left is None else left.native, threads=threads
+    )
     index._engine.masses(request, found, error, scored)
     return found, scored, error
 
 
-def twin(index, query, temperature, method, probes, tolerance, exclude=()):
+def twin(index, query, temperature, method, probes, tolerance, exclude=(), slate=False):
     """The same of one query, from the definition."""
     contents, law = look_inside(index), LAWS[method]
     probing = reference_probing.Probing(
@@ -77,6 +85,7 @@ def twin(index, query, temperature, method, probes, tolerance, exclude=()):
         outliers=contents.outliers,
         tails=index._contents.arrays.get("sketch_tails"),
         excluded=np.isin(index.ids, exclude),
+        slate=slate,
     )
     return probing.run(-1 if probes is None else probes)
 

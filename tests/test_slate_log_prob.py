@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import softindex
+from probed_indexes import conditioned
 from softindex.kernels import reference
 from softindex.laws import METHODS
 
@@ -84,9 +85,10 @@ def test_the_probabilities_of_all_ordered_pairs_sum_to_one(method):
 @every_method
 def test_the_steps_are_those_of_the_sequential_law(method):
     index, queries = made(60)
-    law = index.log_prob(queries[0], np.arange(60), temperature=0.5, method=method)
+    asked = {"temperature": 0.5, **conditioned(method)}
+    law = index.log_prob(queries[0], np.arange(60), **asked)
     slate = np.random.default_rng(0).permutation(60)[:12]
-    steps = index.log_prob(queries[0], slate, temperature=0.5, method=method, replace=False)
+    steps = index.log_prob(queries[0], slate, replace=False, **asked)
     np.testing.assert_allclose(steps, reference.sequential_law(law, slate), rtol=1e-6, atol=2e-6)
 
 

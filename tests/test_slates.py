@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import softindex
+from probed_indexes import conditioned
 from softindex.kernels import reference
 from softindex.laws import METHODS
 from softindex.testing import catalogues, chi_square_score, queries, temperatures
 
 T = 0.5
 every_method = pytest.mark.parametrize("method", METHODS)
-ESTIMATED = ("2ls", "s-2ls", "sd-2ls")
 
 
 def small(n=12, *, d=3, clusters=4, biased=True, seed=0, **options):
@@ -93,12 +93,9 @@ def test_frequencies_of_pairs_from_a_list_fit_the_sequential_law():
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("temperature", [1e-4, 0.5, 1e4])
 def test_what_is_left_keeps_its_digits(method, biased, temperature):
-    """The dominating item, a whole cluster, all but one item: the conditional law is the law's own, renormalised.
-
-    Adaptive probes would find another law for what is left: see test_probes_of_what_is_left.py.
-    """
+    """The dominating item, a whole cluster, all but one item: the conditional law is the law's own, renormalised."""
     index, query = small(150, d=8, clusters=10, biased=biased)
-    asked = {"method": method, "temperature": temperature} | ({"probes": 2} if method in ESTIMATED else {})
+    asked = {"temperature": temperature, **conditioned(method)}
     law = law_of(index, query, **asked)
     best = np.argsort(-law)
     cases = [best[:1], best[:30], members(index, 4), best[1:], best[:-1], np.setdiff1d(best, members(index, 0))]
@@ -121,9 +118,10 @@ def test_everything_without_replacement_is_a_permutation_with_the_right_steps(me
     vectors = rng.standard_normal((60, 5)).astype(np.float32)
     index = softindex.build(np.repeat(vectors, 5, axis=0) if duplicated else vectors, clusters=9, tree=True)
     query = rng.standard_normal(5).astype(np.float32)
-    draws = index.sample(query, len(index), temperature=temperature, method=method, replace=False, seed=1)
+    asked = {"temperature": temperature, **conditioned(method)}
+    draws = index.sample(query, len(index), replace=False, seed=1, **asked)
     assert sorted(draws.ids) == list(range(len(index)))
-    steps = reference.sequential_law(law_of(index, query, method=method, temperature=temperature), draws.ids)
+    steps = reference.sequential_law(law_of(index, query, **asked), draws.ids)
     np.testing.assert_allclose(draws.log_prob, steps, rtol=1e-6, atol=2e-6)
 
 

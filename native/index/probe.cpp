@@ -6,7 +6,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "index/exclusion.h"
+#include "index/drawable.h"
 #include "index/extremes.h"
 #include "index/masses.h"
 #include "index/probe_constants.h"
@@ -24,7 +24,7 @@ class Probe {
  public:
   explicit Probe(Query& query)
       : query_(query), kernels_(query.kernels), view_(query.view), request_(query.request), workspace_(query.workspace),
-        excluded_(query.excluded_while_probing()), tail_stream_{tail_seed, name_direction(query)},
+        drawable_(query), tail_stream_{tail_seed, name_direction(query)},
         log_weight_(view_.sizes.weight_of(request_.law)), extremes_(query) {}
 
   void run() {
@@ -68,7 +68,7 @@ class Probe {
   double* estimates() const { return workspace_.estimates.data(); }  // -infinity where a cluster is known
   bool tail_is_empty() const { return !(tail_.peak > minus_infinity); }
   double log_tail() const { return tail_.peak + tail_.log_total; }
-  double log_everything() const { return log_add(known_, std::log(rho_) + log_tail()); }
+  double log_everything() const { return log_add(drawable_.log_sum(), std::log(rho_) + log_tail()); }
 
   void weigh_tail() {
     tail_ = kernels_.weigh_masses(estimates(), view_.k, workspace_.cluster_weights.data(),
@@ -80,11 +80,6 @@ class Probe {
   double scan(int64_t from, int64_t count) {
     scan_items(kernels_, view_, from, from + count, query_.vector, workspace_.dots.data());
     scored_ += count;
-    return weigh(from, count);
-  }
-
-  // The same of the dots in the workspace.
-  double weigh(int64_t from, int64_t count) {
     const Mass mass = kernels_.weigh(workspace_.dots.data(), count, query_.inverse_temperature(), view_.bias_at(from),
                                      nullptr, nullptr);
     best_score_ = mass.reference;
@@ -92,29 +87,19 @@ class Probe {
   }
 
   // The cluster keeps the mass of all its items; what can be drawn of it is what others are compared with.
-  void remember(int64_t cluster, double log_sum, double drawable) {
+  void remember(int64_t cluster, double log_sum) {
     query_.log_masses[cluster] = log_sum;
     estimates()[cluster] = minus_infinity;
-    known_ = log_add(known_, drawable);
+    if (drawable_.holds_all(cluster)) return drawable_.add(log_sum);
+    drawable_.add_scanned(cluster, log_sum);
+    best_score_ = drawable_.best_score();
   }
 
-  void scan_cluster(int64_t cluster) {
-    const int64_t begin = view_.offsets[cluster], end = view_.offsets[cluster + 1];
-    const double log_sum = scan(begin, end - begin);
-    const Positions excluded = excluded_within(excluded_, begin, end);
-    double drawable = log_sum;
-    if (excluded.count > 0) {
-      hide(excluded, begin, workspace_.dots.data());
-      drawable = excluded.count < view_.count(cluster) ? weigh(begin, end - begin) : minus_infinity;
-      if (drawable == minus_infinity) best_score_ = minus_infinity;
-    }
-    remember(cluster, log_sum, drawable);
-  }
+  void scan_cluster(int64_t cluster) { remember(cluster, scan(view_.offsets[cluster], view_.size(cluster))); }
 
-  // The same where it was scanned before; those scores are needed again if items are excluded.
+  // The same where it was scanned before: its scores are needed again unless all of it counts.
   void remember_sum(int64_t cluster, double log_sum) {
-    if (excluded_within(excluded_, view_.offsets[cluster], view_.offsets[cluster + 1]).count == 0)
-      return remember(cluster, log_sum, log_sum);
+    if (drawable_.holds_all(cluster)) return remember(cluster, log_sum);
     scan_cluster(cluster);
     scored_ -= view_.size(cluster);
   }
@@ -140,7 +125,7 @@ class Probe {
     for (int i = 0; i < probing::copy_lengths && norm > 0; ++i, length /= probing::length_step) {
       if (i > 0 && length < view_.shortest) break;
       const double copy = (norm * length - query_.pivot) / query_.temperature + log_weight_;
-      if (!(copy - log_add(known_, log_tail()) > std::log(request_.tolerance / 4))) break;
+      if (!(copy - log_add(drawable_.log_sum(), log_tail()) > std::log(request_.tolerance / 4))) break;
       list_nearest_clusters(query_, length, length / norm);
       for (size_t place = 0; place < workspace_.ranked.size(); ++place) {
         const int64_t cluster = workspace_.ranked[place].second;
@@ -226,7 +211,7 @@ class Probe {
   void scan_large_clusters() {
     if (tail_is_empty()) return;
     const float* weights = workspace_.cluster_weights.data();
-    const double beside = std::exp(std::min(known_ - log_tail(), 600.0));
+    const double beside = std::exp(std::min(drawable_.log_sum() - log_tail(), 600.0));
     const double least = probing::large_share * workspace_.cluster_prefix[blocks(view_.k) - 1] * (1.0 + beside);
     std::vector<int64_t>& clusters = workspace_.clusters;
     clusters.clear();
@@ -241,7 +226,7 @@ class Probe {
   // have a relevant share of all that is known and estimated.
   void scan_clusters_of_outliers() {
     if (view_.outliers == 0 || tail_is_empty()) return;
-    const double everything = log_add(known_, log_tail());
+    const double everything = log_add(drawable_.log_sum(), log_tail());
     const double least = everything + std::log(request_.tolerance / 8) - log_weight_;
     const double highest = std::sqrt(query_.squared_norm()) * view_.longest;
     if ((highest - query_.pivot) / query_.temperature < least && view_.bias == nullptr) return;
@@ -254,7 +239,7 @@ class Probe {
       const int64_t position = view_.outlier_positions[i];
       const double bias = view_.bias == nullptr ? 0.0 : view_.bias[position] - log_weight_;
       if ((workspace_.outlier_dots[i] - query_.pivot) / query_.temperature + bias < least) continue;
-      if (excluded_within(excluded_, position, position + 1).count > 0) continue;
+      if (drawable_.excludes(position)) continue;
       // Positions increase, so the items of a cluster come one after the other.
       const int64_t cluster = view_.cluster_of(position);
       if (estimates()[cluster] > minus_infinity && (clusters.empty() || clusters.back() != cluster))
@@ -353,7 +338,7 @@ class Probe {
 
   double tail_share() const {
     const double log_tail = std::log(rho_) + tail_.peak + tail_.log_total;
-    return 1.0 / (1.0 + std::exp(known_ - log_tail));
+    return 1.0 / (1.0 + std::exp(drawable_.log_sum() - log_tail));
   }
 
   void finish(double error) {
@@ -370,16 +355,15 @@ class Probe {
   const View& view_;
   const Request& request_;
   Workspace& workspace_;
-  const Positions excluded_;
+  Drawable drawable_;  // of the clusters that were scanned
   const Stream tail_stream_;
   const double log_weight_;  // of an average item
   Extremes extremes_;
   std::vector<TailSample> samples_;
   uint64_t drawn_ = 0;
   int64_t scored_ = 0, probed_ = 0, budget_ = std::numeric_limits<int64_t>::max();
-  double best_score_ = minus_infinity;  // of the items scanned last
-  double known_ = minus_infinity;       // log of the sum over the drawable items of the clusters that were scanned
-  Total tail_ = {minus_infinity, 0.0};  // the same of the estimates of all others
+  double best_score_ = minus_infinity;  // of the items scanned last that can be drawn
+  Total tail_ = {minus_infinity, 0.0};  // the estimates of all others, together
   double chance_ = 0;                   // that an item that matters was not found
   double log_error_ = 0;                // of log Z, from the masses of the tail
   double rho_ = 1.0;                    // what the estimates of the tail are multiplied by

@@ -29,7 +29,8 @@ std::map<std::string, double> probing_constants() {
           {"nil", nil},
           {"expected_part", expected_part},
           {"tame", tame},
-          {"no_hope", no_hope}};
+          {"no_hope", no_hope},
+          {"set_aside", (double)set_aside}};
 }
 
 }  // namespace softindex

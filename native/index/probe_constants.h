@@ -34,6 +34,8 @@ constexpr double surprising = 3.0;
 constexpr int64_t budget_numbers = 1 << 20, budget_part = 20;
 // If the error stays above this whatever the budget may scan, probing stops.
 constexpr double no_hope = 0.03;
+// For a slate, the law must hold once this many of the likeliest items are drawn.
+constexpr int64_t set_aside = 16;
 // E|X| of a standard normal: turns a standard deviation into a mean deviation.
 constexpr double mean_deviation = 0.7979;
 // Where logits vary this much, the largest of them decide, and the variance says little.

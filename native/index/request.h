@@ -69,6 +69,8 @@ struct Request {
     return restriction == nullptr ? Positions{} : restriction->excluded_of(query);
   }
   bool lists(int64_t query) const { return restriction != nullptr && restriction->lists(query); }
+  // Whether probes are chosen for a slate, each item of which is drawn from what the ones before it left.
+  bool draws_slates() const { return probes < 0 && restriction != nullptr && !restriction->replace; }
 };
 
 // log Z of each query: (b) each. Bounds are written where there are some, else NaN.

@@ -33,13 +33,14 @@ BUDGET_NUMBERS, BUDGET_PART = 1 << 20, 20
 MEAN_DEVIATION = 0.7979
 LARGEST_VARIANCE, LARGEST_MISFIT = 30.0, 25.0
 NO_HOPE = 0.03
+SET_ASIDE = 16
 
 
 class Probing:
     """One query's probing: the clusters that are known exactly, and the estimates of the others (the tail).
 
     With probes = 0 the law is the published one, `reference.estimated_masses`. Excluded items stay in the masses, and
-    adaptive probing judges everything by the items that can be drawn.
+    adaptive probing judges everything by the items that can be drawn; for a slate, without the likeliest ones.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Probing:
         outliers: Outliers | None,
         tails: NDArray[Any] | None,
         excluded: NDArray[Any] | None = None,
+        slate: bool = False,
     ) -> None:
         # An empty list of outliers is the same as none.
         self.outliers = None if outliers is None or len(outliers.positions) == 0 else outliers
@@ -84,8 +86,10 @@ class Probing:
             longest = dots * moments.reach.astype(np.float64) / temperature + self.log_weight
             self.estimates = np.where(self.sizes > 1, np.maximum(self.estimates, longest), self.estimates)
         self.means = dots / temperature + self.log_weight
-        # Of the clusters scanned: the log mass of all items, and of those that can be drawn.
-        self.known, self.drawable = np.full((2, len(self.sizes)), -np.inf)
+        self.known = np.full(len(self.sizes), -np.inf)
+        # Of the clusters scanned: the logits of the items that can be drawn.  The likeliest are set aside for a slate.
+        self.scanned: dict[int, Doubles] = {}
+        self.aside = SET_ASIDE if slate else 0
         self.excluded = np.zeros(len(vectors), bool) if excluded is None else excluded
         # The sample of the tail depends on the direction of the query only: not on the seed, nor on its length.
         peak = float(np.abs(query).max())
@@ -143,7 +147,7 @@ class Probing:
 
     def tail_share(self) -> float:
         """The fraction of the total mass in unknown clusters."""
-        known, tail = log_sum_exp(self.drawable), np.log(self.rho) + log_sum_exp(self.estimates)
+        known, tail = self.log_drawable(), np.log(self.rho) + log_sum_exp(self.estimates)
         return float(np.exp(tail - np.logaddexp(known, tail)))
 
     def scan_stretch(self, begin: int, count: int) -> tuple[float, float]:
@@ -157,7 +161,12 @@ class Probing:
         """Record the exact log mass of a cluster."""
         rows = slice(int(self.offsets[cluster]), int(self.offsets[cluster + 1]))
         self.known[cluster], self.estimates[cluster] = log_sum, -np.inf
-        self.drawable[cluster] = log_sum_exp(self.logits(rows)) if self.excluded[rows].any() else log_sum
+        self.scanned[cluster] = self.logits(rows)
+
+    def log_drawable(self) -> float:
+        """The log mass of what can be drawn of the known clusters, once a slate has taken the likeliest items."""
+        left = np.sort(np.concatenate([[-np.inf], *self.scanned.values()]))
+        return log_sum_exp(left[: max(1, len(left) - self.aside)])
 
     def probe_clusters(self, clusters: NDArray[Any]) -> None:
         """Scan these clusters completely, largest estimate first, until the budget is spent."""
@@ -177,7 +186,7 @@ class Probing:
 
     def everything(self, log_tail: float) -> float:
         """The log mass of all clusters: what is known, and this estimate of the others, times rho."""
-        return float(np.logaddexp(log_sum_exp(self.drawable), np.log(self.rho) + log_tail))
+        return float(np.logaddexp(self.log_drawable(), np.log(self.rho) + log_tail))
 
     def scan_nearest_clusters(self) -> None:
         """Scan the clusters where an item in the query's direction would lie, for each length it may have."""
@@ -292,7 +301,7 @@ class Probing:
         """Scan clusters with a listed outlier whose own share of the mass would be significant."""
         if self.outliers is None or self.tail_is_empty():
             return
-        everything = np.logaddexp(log_sum_exp(self.drawable), log_sum_exp(self.estimates))
+        everything = np.logaddexp(self.log_drawable(), log_sum_exp(self.estimates))
         least = everything + np.log(self.tolerance / 8) - self.log_weight
         longest = float(np.linalg.norm(self.query.astype(np.float64))) * float(self.norm_max.max())
         if longest / self.temperature < least and self.bias is None:
@@ -314,7 +323,7 @@ class Probing:
     def scan_large_clusters(self) -> None:
         """Scan clusters with a large share of the mass; the threshold is lower where logits have a high variance."""
         if not self.tail_is_empty():
-            everything = np.logaddexp(log_sum_exp(self.drawable), log_sum_exp(self.estimates))
+            everything = np.logaddexp(self.log_drawable(), log_sum_exp(self.estimates))
             share = np.exp(self.estimates - everything)
             weight = 1.0 if self.variances is None else np.maximum(self.variances, 1.0)
             self.probe_clusters(np.flatnonzero(share * weight > LARGE_SHARE))
