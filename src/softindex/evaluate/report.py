@@ -56,6 +56,7 @@ def render(audit: Audit) -> str:
         *_items(audit),
         *_sizes(audit),
         *_tables(audit),
+        *_slates(audit),
         *_reading(),
         *_parameters(audit),
         "</body></html>\n",
@@ -145,10 +146,30 @@ def _tables(audit: Audit) -> Iterable[str]:
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in HEADS)
     for temperature in audit.temperatures:
         body = "".join(_table_row(row, row.method == audit.recommended) for row in audit.at(temperature))
-        yield (
-            f'<div class="scroll"><table><caption>Temperature {temperature:g}</caption><thead><tr>{head}</tr></thead>'
-            f"<tbody>{body}</tbody></table></div>"
-        )
+        yield _table(temperature, head, body)
+
+
+def _slates(audit: Audit) -> Iterable[str]:
+    """Slates and exclusions, where the audit measured them."""
+    if audit.rows[0].decided is None:
+        return
+    yield "<h2>Slates and exclusions</h2>"
+    yield (
+        '<p class="soft">Medians of single calls in microseconds (us). Weight error: the mean relative error of an '
+        "importance weight if the softmax were taken as the propensity. With log_prob there is none.</p>"
+    )
+    for temperature in audit.temperatures:
+        rows = [(row, row.decided.cells()) for row in audit.at(temperature) if row.decided is not None]
+        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("method", *rows[0][1]))
+        body = "".join(_row(row, cells.values(), row.method == audit.recommended) for row, cells in rows)
+        yield _table(temperature, head, body)
+
+
+def _table(temperature: float, head: str, body: str) -> str:
+    return (
+        f'<div class="scroll"><table><caption>Temperature {temperature:g}</caption><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
 
 
 def _table_row(row: Row, chosen: bool) -> str:
@@ -166,6 +187,10 @@ def _table_row(row: Row, chosen: bool) -> str:
         f"{row.items_scored:,.0f}",
         f"{row.memory / 1e6:,.1f} MB",
     ]
+    return _row(row, cells, chosen)
+
+
+def _row(row: Row, cells: Iterable[str], chosen: bool) -> str:
     emphasis = ' class="chosen"' if chosen else ""
     return f"<tr{emphasis}><td>{escape(row.label)}</td>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 

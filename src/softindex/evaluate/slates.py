@@ -39,7 +39,7 @@ class Decided:
     """Mean relative error of an importance weight if the softmax were taken as the propensity instead of `log_prob`:
     twice the stated total variation.  With `log_prob` itself there is none.  None where no error is stated."""
     slate_weight_error: float | None
-    """Upper bound on the same for a slate."""
+    """Upper bound on the same for a slate whose every step has the error stated for slates."""
 
     def cells(self) -> dict[str, str]:
         """As text for a table, by column."""
@@ -99,8 +99,16 @@ def time_decisions(
     found = []
     for method, error in zip(methods, stated, strict=True):
         one, excluding, both = (_median(seconds[method, name]) for name in kinds)
-        found.append(Decided(slate, one, len(gone), excluding, both, weight_error(error), weight_error(error, slate)))
+        steps = None if error is None else _slate_error(index, queries, method, temperature, slate)
+        found.append(Decided(slate, one, len(gone), excluding, both, weight_error(error), weight_error(steps, slate)))
     return found
+
+
+def _slate_error(index: Index, queries: Floats, method: AuditMethod, temperature: float, slate: int) -> float | None:
+    """The mean error that a method states for slates; None where it states none."""
+    draws = index.sample(queries, slate, replace=False, temperature=temperature, seed=0, **method.options)
+    error = float(np.mean(draws.error))
+    return None if np.isnan(error) else error
 
 
 def _median(seconds: Doubles) -> float:
