@@ -36,3 +36,17 @@ def test_without_torch_the_error_has_the_pip_line():
 
 def test_an_unknown_attribute_is_an_attribute_error():
     run("import softindex; assert not hasattr(softindex, 'trian')")
+
+
+def test_the_import_loads_nothing_heavy_and_an_index_loads_without_faiss():
+    heavy = "('faiss', 'typer', 'rich', 'torch', 'ray', 'httpx', 'starlette')"
+    run(f"import sys, softindex; assert 'numpy' not in sys.modules; assert not set({heavy}) & set(sys.modules)")
+    run(
+        "import sys, softindex; softindex.load, softindex.open, softindex.build, softindex.Index, softindex.Client\n"
+        f"softindex.AdaptiveSoftmax; assert not set({heavy}) & set(sys.modules)"
+    )
+
+
+def test_every_public_name_is_there():
+    run("import softindex; [getattr(softindex, name) for name in softindex.__all__]; softindex.__version__.split('.')")
+    run("from softindex import *; build, load, Index, InputError, Draws, mol")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from concurrent.futures import Executor
 from typing import Any
 
-import faiss
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,7 +12,7 @@ from softindex.blas import blas_threads
 from softindex.blocks import blocks
 from softindex.errors import InputError
 from softindex.partition.frame import Frame, fit_frame, fit_frame_to
-from softindex.partition.nearest import BLOCK_ROWS, assign, block_rows
+from softindex.partition.nearest import BLOCK_ROWS, assign, block_rows, use_one_thread
 from softindex.partition.order import order_by_cluster
 from softindex.partition.relocation import Nearest, Relocation
 from softindex.partition.sizes import LARGEST, fill_empty_clusters, limit_sizes
@@ -79,10 +78,7 @@ def partition(
         return Partition(np.zeros(n, dtype=np.int32), clusters)
     random = np.random.default_rng(seed)
     progress = report or silent
-    # The number of OpenMP threads belongs to the thread that sets it, so setting it in our workers affects no one else.
-    # Each worker uses one, and takes blocks in turn: OpenMP's own threads spin while they wait for each other, which on
-    # a busy machine makes two of them slower than one.
-    with workers(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
+    with workers(threads, initializer=use_one_thread) as pool:
         frame, sample = _sample(vectors, clusters, random)
         moving = max(0, iterations - 1 - SETTLING) if relocations is None else relocations
         block = block_rows(vectors.shape[1])

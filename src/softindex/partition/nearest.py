@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 from typing import Any
 
-import faiss
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,12 +13,34 @@ from softindex.blocks import blocks, rows_per_block
 from softindex.partition.frame import Frame
 from softindex.records import Floats
 
-__all__ = ["BLOCK_ELEMENTS", "BLOCK_ROWS", "assign", "block_rows"]
+__all__ = ["BLOCK_ELEMENTS", "BLOCK_ROWS", "assign", "block_rows", "flat_search", "use_one_thread"]
 
 # More rows only cost memory.
 BLOCK_ROWS = 4096
 FEWEST_VALUES = 1 << 17
 BLOCK_ELEMENTS = 1 << 22
+
+
+def use_one_thread() -> None:
+    """Let faiss use one thread in the thread that calls this.
+
+    The number of OpenMP threads belongs to the thread that sets it, so setting it in our workers affects no one else.
+    Each worker uses one, and takes blocks in turn: OpenMP's own threads spin while they wait for each other, which on a
+    busy machine makes two of them slower than one.
+    """
+    import faiss
+
+    faiss.omp_set_num_threads(1)
+
+
+def flat_search(centroids: Floats) -> Any:
+    """A faiss index that searches the centroids (k, d) one by one."""
+    # Not at the top: it takes tens of milliseconds to load, and most processes never build.
+    import faiss
+
+    index = faiss.IndexFlatL2(centroids.shape[1])
+    index.add(centroids)
+    return index
 
 
 def block_rows(d: int) -> int:
@@ -47,8 +68,7 @@ def assign(
     to the second nearest centroid.  `block` is the number of rows per search; another one can change the rounding.
     """
     n, d = vectors.shape
-    index = faiss.IndexFlatL2(d)
-    index.add(centroids)
+    index = flat_search(centroids)
     step = min(block, rows_per_block(BLOCK_ELEMENTS, d, least=256))
 
     def work(part: slice) -> int:

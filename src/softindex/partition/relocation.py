@@ -5,12 +5,12 @@ from __future__ import annotations
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
-import faiss
 import numpy as np
 from numpy.typing import NDArray
 
 from softindex.blas import blas_threads
 from softindex.blocks import blocks
+from softindex.partition.nearest import flat_search
 from softindex.partition.order import order_by_cluster
 from softindex.records import Doubles, Floats, Integers, Partition
 
@@ -189,8 +189,7 @@ def _move(centroids: Floats, splits: dict[int, Split], cost: Doubles, heirs: Int
 
 def _neighbours(centroids: Floats, pool: Executor) -> Integers:
     """The nearest other centroid of each centroid, (k,) int64."""
-    index = faiss.IndexFlatL2(centroids.shape[1])
-    index.add(centroids)
+    index = flat_search(centroids)
 
     def search(part: slice) -> Integers:
         # The nearest is the centroid itself, unless another one is equal.

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
-import faiss
 import numpy as np
 from numpy.typing import NDArray
 
 from softindex.blocks import blocks
 from softindex.partition.frame import Frame, fit_frame
 from softindex.partition.kmeans import ITERATIONS, check_clusters, silent, train
-from softindex.partition.nearest import assign
+from softindex.partition.nearest import assign, use_one_thread
 from softindex.records import Branches, Floats, Integers, Partition, Report
 from softindex.workers import workers
 
@@ -83,8 +82,7 @@ def grow(
     if clusters is not None:
         check_clusters(clusters, n)
     growing = _Growing(np.arange(n), ends=[n])
-    # One OpenMP thread per worker, for the reason given in kmeans.py.
-    with workers(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
+    with workers(threads, initializer=use_one_thread) as pool:
         smallest = (leaf_items or LEAF_ITEMS) if clusters is None else 1
         _grow(growing, vectors, clusters, smallest, seed, pool, report or silent)
     return _finish(growing)
