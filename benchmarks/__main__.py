@@ -22,6 +22,7 @@ SECTIONS = {
     "partition": "partition:run",
     "adaptive": "adaptive:run",
     "adaptive-gaps": "adaptive_gaps:run",
+    "adaptive-speculative": "adaptive_speculative:run",
     "training": "training:run",
     "mol": "mol:run",
     "audit": "audit:run",
@@ -37,6 +38,7 @@ USUAL = ("audit", "draws", "limits", "fidelity", "stated", "defaults", "threads"
 ONE_THREAD = (
     "adaptive",
     "adaptive-gaps",
+    "adaptive-speculative",
     "draws",
     "fidelity",
     "stated",

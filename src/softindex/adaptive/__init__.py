@@ -7,12 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from softindex.adaptive.softmax import GUARANTEES, AdaptiveSoftmax, from_stored
+from softindex.adaptive.speculative import Speculated, speculate
 from softindex.errors import MissingDependencyError
 
 if TYPE_CHECKING:
     from softindex.adaptive.head import Head, Tokens
 
-__all__ = ["GUARANTEES", "AdaptiveSoftmax", "Head", "Tokens", "from_stored"]
+__all__ = ["GUARANTEES", "AdaptiveSoftmax", "Head", "Speculated", "Tokens", "from_stored", "speculate"]
 
 
 def __getattr__(name: str) -> Any:
