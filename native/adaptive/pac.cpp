@@ -43,13 +43,13 @@ Pac::Pac(const PacLayer& layer) : layer_(layer) {
 
 void Pac::answer(const Kernels& kernels, const PacRequest& request, const PacAnswers& answers) {
   parallel(request.queries.b, request.threads, [&](const auto& next) {
-    const typename Pool<Workspace>::Lease lease(pool_, [&] { return std::make_unique<Workspace>(layer_); });
+    const typename Pool<Workspace>::Lease lease(pool_, layer_);
     for (int64_t q = next(); q >= 0; q = next()) answer_one(kernels, request, q, *lease, answers);
   });
 }
 
 int64_t Pac::look(const Kernels& kernels, const float* query, uint64_t seed, int64_t count, const PacLook& seen) {
-  const typename Pool<Workspace>::Lease lease(pool_, [&] { return std::make_unique<Workspace>(layer_); });
+  const typename Pool<Workspace>::Lease lease(pool_, layer_);
   Workspace& work = *lease;
   if (!work.coordinates.start(kernels, query, HUGE_VAL, seed)) return -1;
   work.estimates.start(kernels, {1.0}, HUGE_VAL);

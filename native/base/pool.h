@@ -10,6 +10,10 @@
 
 namespace softindex {
 
+// What a workspace gives back when it is no longer in use; types that may have grown large have one of their own.
+template <class Workspace>
+void shrink(Workspace&) {}
+
 // Workspaces that are not in use. Taking one is a lock and a pop. The lock is that of the process: a child that is
 // forked while another thread holds any other lock could never take it.
 template <class Workspace>
@@ -21,8 +25,9 @@ class Pool {
 
   class Lease {
    public:
-    template <class Make>
-    Lease(Pool& pool, const Make& make) : pool_(pool) {
+    // source: what a new one is made from.
+    template <class Source>
+    Lease(Pool& pool, const Source& source) : pool_(pool) {
       {
         const std::lock_guard<std::mutex> hold(fork_lock());
         if (!pool_.free_.empty()) {
@@ -30,9 +35,10 @@ class Pool {
           pool_.free_.pop_back();
         }
       }
-      if (!workspace_) workspace_ = make();
+      if (!workspace_) workspace_ = std::make_unique<Workspace>(source);
     }
     ~Lease() {
+      shrink(*workspace_);
       const std::lock_guard<std::mutex> hold(fork_lock());
       try {
         pool_.free_.push_back(std::move(workspace_));

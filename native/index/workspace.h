@@ -2,14 +2,11 @@
 #pragma once
 
 #include <algorithm>
-#include <memory>
-#include <mutex>
-#include <new>
 #include <utility>
 #include <vector>
 
 #include "base/aligned.h"
-#include "base/fork_lock.h"
+#include "base/pool.h"
 #include "index/view.h"
 
 namespace softindex {
@@ -98,43 +95,11 @@ struct Workspace {
   }
 };
 
-// Workspaces that are not in use. Taking one is a lock and a pop. All indexes share the lock: a child that is forked
-// while another thread holds a lock could never take it, except for this one.
-class WorkspacePool {
- public:
-  class Lease {
-   public:
-    Lease(WorkspacePool& pool, const View& view) : pool_(pool) {
-      {
-        std::lock_guard<std::mutex> hold(fork_lock());
-        if (!pool_.free_.empty()) {
-          workspace_ = std::move(pool_.free_.back());
-          pool_.free_.pop_back();
-        }
-      }
-      if (!workspace_) workspace_ = std::make_unique<Workspace>(view);
-    }
-    ~Lease() {
-      // A call for millions of draws must not keep their memory once it is over.
-      if (workspace_->pending.capacity() > 1 << 16) std::vector<PendingDraw>().swap(workspace_->pending);
-      const std::lock_guard<std::mutex> hold(fork_lock());
-      try {
-        pool_.free_.push_back(std::move(workspace_));
-      } catch (const std::bad_alloc&) {
-        // Then the next call makes a new one.
-      }
-    }
-    Lease(const Lease&) = delete;
-    Lease& operator=(const Lease&) = delete;
-    Workspace& operator*() const { return *workspace_; }
+// A call for millions of draws must not keep their memory once it is over.
+inline void shrink(Workspace& workspace) {
+  if (workspace.pending.capacity() > 1 << 16) std::vector<PendingDraw>().swap(workspace.pending);
+}
 
-   private:
-    WorkspacePool& pool_;
-    std::unique_ptr<Workspace> workspace_;
-  };
-
- private:
-  std::vector<std::unique_ptr<Workspace>> free_;
-};
+using WorkspacePool = Pool<Workspace>;
 
 }  // namespace softindex
