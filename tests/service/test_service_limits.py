@@ -9,6 +9,7 @@ import time
 import pytest
 from servers import D, Process, items, running, wait_until
 
+import softindex
 from softindex.service import Limits
 from softindex.service.gate import Gate
 
@@ -161,6 +162,11 @@ def test_too_many_at_once_are_429_and_the_rest_is_served(saved):
     )
     with running(saved, in_flight=2) as server:
         peers = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(60)]
+        for peer in peers:
+            # Connections that are not accepted yet would be served one after the other.
+            peer.settimeout(20)
+            peer.sendall(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert b" 200 " in peer.recv(65536)
         sent = threading.Event()
         server.state.served.function = once(sent, server.state.served.function)
         for peer in peers:
@@ -168,7 +174,6 @@ def test_too_many_at_once_are_429_and_the_rest_is_served(saved):
         sent.set()
         statuses = []
         for peer in peers:
-            peer.settimeout(20)
             with peer:
                 statuses.append(int(peer.recv(65536).split()[1]))
         assert set(statuses) == {200, 429}
@@ -197,6 +202,17 @@ def once(event, function):
         return function(name, index)
 
     return found
+
+
+def test_an_id_that_json_cannot_carry_is_a_sentence(tmp_path):
+    index = softindex.build(items(2), ids=["plain", "half \ud800"], clusters=1)
+    index.save(tmp_path / "index")
+    with running(tmp_path / "index") as server:
+        asked = {"queries": QUERY, "temperature": 1.0}
+        answer = server.post("sample", {**asked, "n": 2, "replace": False})
+        assert answer.status_code == 500
+        assert "half of a surrogate pair" in answer.json()["detail"]
+        assert server.post("sample", {**asked, "top_p": 1e-9, "n": 1, "allow": ["plain"]}).json()["ids"] == [["plain"]]
 
 
 def test_queries_of_another_size_get_the_sentence_of_the_library(server):

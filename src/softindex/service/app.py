@@ -151,6 +151,9 @@ def _explain(error: Exception) -> Problem | None:
         return Problem(422, "input", f"the body does not fit: {error}.")
     if isinstance(error, msgspec.DecodeError | RecursionError | UnicodeDecodeError):
         return Problem(400, "json", f"the body is not valid JSON: {error}.")
+    if isinstance(error, UnicodeEncodeError):
+        text = "an id of the answer holds half of a surrogate pair, which JSON cannot carry; give that item another id."
+        return Problem(500, "id", text)
     return as_problem(error)
 
 
