@@ -15,6 +15,7 @@ from experiments.harness.methods import METHODS
 ONE_EPOCH = ("--epochs", "1", "--threads", "1")
 ARGUMENTS = {
     "language_model": ONE_EPOCH,
+    "language_head": ONE_EPOCH,
     "sequential_recommendation": ONE_EPOCH,
     "extreme_classification": (*ONE_EPOCH, "--labels", "2"),
     "simulated_shop": ("--repetitions", "2", "--decisions", "500", "--learning", "1000", "--epochs", "1"),
@@ -25,6 +26,18 @@ ARGUMENTS = {
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_an_experiment_runs(name, tmp_path):
     assert run_experiment(name, *ARGUMENTS[name], folder=tmp_path)
+
+
+def test_guarantees_are_measured_on_a_trained_head(tmp_path):
+    run_experiment("language_head", *ONE_EPOCH, folder=tmp_path)
+    measured = ("--measure", "--states", "8", "--page", "page.md")
+    run_experiment("language_head", *measured, folder=tmp_path)
+    page = (tmp_path / "page.md").read_text(encoding="utf-8")
+    rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("|")}
+    for kind in ("deterministic", "exact"):
+        assert rows[kind].count("100.0%") == 2
+    # Guessing all 300 words with equal probability has their number as perplexity.
+    assert float(page.split("perplexity ")[1].split(" ")[0]) < 150
 
 
 def test_every_method_learns_more_of_a_text_than_its_size(tmp_path):
