@@ -8,6 +8,7 @@ from made_losses import B, N, gradients, make_problem
 from torch import nn
 from torch.nn import functional
 
+from softindex import InputError
 from softindex.train import (
     InBatchSampler,
     LogUniformSampler,
@@ -213,3 +214,29 @@ def test_training_with_a_sampled_loss_reaches_the_full_softmax():
             optimiser.step()
         ends[name] = functional.cross_entropy(inputs @ items.T, targets).item()
     assert ends["sampled"] == pytest.approx(ends["full"], abs=0.1)
+
+
+def test_the_weighted_correction_is_its_formula_and_has_the_gradient_of_the_default():
+    """(1 - p) (log S - o) with the weight held constant, in float64; draws of the target do not count in S."""
+    random = torch.Generator().manual_seed(0)
+    target, draws = (torch.randn(8, count, generator=random, dtype=torch.float64) for count in (1, 30))
+    positives = torch.randint(12, (8, 1), generator=random)
+    drawn = UniformSampler(12).sample(torch.randn(8, 3, generator=random), 30, generator=random)
+    found = {}
+    for correction in ("negatives", "weighted"):
+        leaves = [target.clone().requires_grad_(), draws.clone().requires_grad_()]
+        losses, _ = sampled_cross_entropy(*leaves, positives, drawn, correction=correction)
+        found[correction] = losses.detach(), torch.autograd.grad(losses.sum(), leaves)
+    log_sum = draws - drawn.log_q.double() - math.log(30)
+    log_sum = log_sum.masked_fill(drawn.ids == positives, -math.inf).logsumexp(1)
+    p = target[:, 0].exp() / (target[:, 0].exp() + log_sum.exp())
+    torch.testing.assert_close(found["weighted"][0], (1 - p) * (log_sum - target[:, 0]), atol=1e-6, rtol=0)
+    for one, other in zip(found["weighted"][1], found["negatives"][1], strict=True):
+        torch.testing.assert_close(one, other)
+    only = Negatives(positives.expand(-1, 30), drawn.log_q)
+    leaves = [target.clone().requires_grad_(), draws.clone().requires_grad_()]
+    losses, _ = sampled_cross_entropy(*leaves, positives, only, correction="weighted")
+    assert bool((losses == 0).all())
+    assert all(bool((grad == 0).all()) for grad in torch.autograd.grad(losses.sum(), leaves))
+    with pytest.raises(InputError, match="one target"):
+        sampled_cross_entropy(target.expand(-1, 2), draws, positives.expand(-1, 2), drawn, correction="weighted")

@@ -16,7 +16,7 @@ from softindex.train.contract import Negatives, Sampler
 
 __all__ = ["CORRECTIONS", "Correction", "SampledSoftmaxLoss", "sampled_cross_entropy"]
 
-Correction = Literal["negatives", "all"]
+Correction = Literal["negatives", "weighted", "all"]
 CORRECTIONS: tuple[str, ...] = get_args(Correction)
 Reduction = Literal["mean", "sum", "none"]
 REDUCTIONS: tuple[str, ...] = get_args(Reduction)
@@ -35,6 +35,10 @@ class SampledSoftmaxLoss(nn.Module):
             - "negatives" (form B of the specification): the target keeps its logit, each draw gets its logit minus
               log(n q), and draws that are targets of the query are dropped.  The draws then estimate the sum over the
               other classes without bias.
+            - "weighted": as in "Correcting the LogQ Correction" (Khrylchenko et al., 2025): the loss of the target
+              against the draws alone, times the estimated probability 1 - p of the other classes, which gets no
+              gradient.  Its gradient is that of "negatives", and its value is not the cross-entropy.  One target per
+              query.
             - "all" (form A): every logit, including the target's, minus log q; nothing is dropped.  Much published
               code does this.  It is more biased, and its value does not estimate the cross-entropy.
         shared: Use one set of draws for the entire batch, which makes the logits one matrix product.
@@ -224,7 +228,7 @@ def sampled_cross_entropy(
         negative_logits: Logits of the draws, (..., n).
         positives: Targets, (..., p); equal targets of a query count once, and targets of -100 do not count.
         negatives: The draws, with ids (..., n) or (n,).
-        correction: Which logits are corrected by log q, "negatives" or "all"; see `SampledSoftmaxLoss`.
+        correction: Which logits are corrected by log q; see `SampledSoftmaxLoss`.
         positive_log_q: log q of the targets, (..., p); needed for "all".
 
     Returns:
@@ -251,10 +255,26 @@ def sampled_cross_entropy(
         ids = negatives.ids.expand(len(positives), -1)
         hits = (ids[:, :, None] == positives[:, None, :]).any(2) if positives.shape[1] > 1 else ids == positives
         corrected = (corrected - math.log(n)).masked_fill(hits, -math.inf)
+    if correction == "weighted":
+        return _weighted(targets, corrected), _effective(corrected.detach())
     repeated = _repeats(positives)
     log_z = torch.logsumexp(torch.cat([targets.masked_fill(repeated, -math.inf), corrected], 1), 1)
     mean_target = targets.masked_fill(repeated, 0.0).sum(1) / (~repeated).sum(1)
     return log_z - mean_target, _effective(corrected.detach())
+
+
+def _weighted(targets: Tensor, corrected: Tensor) -> Tensor:
+    """(1 - p) (log S - target) for targets (b, 1) and corrected draws (b, n), S the sum over the other classes.
+
+    p = exp(target) / (exp(target) + S) counts as a constant.
+    """
+    if targets.shape[1] > 1:
+        raise InputError(f'correction="weighted" needs one target per query but there are {targets.shape[1]}.')
+    log_sum, target = torch.logsumexp(corrected, 1), targets[:, 0]
+    # Where all draws were dropped nothing is left to compare with: no loss, and no gradient.
+    compared = torch.isfinite(log_sum)
+    difference = torch.where(compared, log_sum, target) - target
+    return torch.where(compared, torch.sigmoid(difference).detach() * difference, 0.0 * difference)
 
 
 def _rows_that_count(
