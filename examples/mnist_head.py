@@ -8,6 +8,7 @@ the layer over them is trained by stochastic gradient descent.
 """
 
 import argparse
+import time
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,22 @@ def train(images, labels, filters, rng, epochs):
     return weights
 
 
+def seconds_each(answer, queries):
+    """Processor time per query, after one to warm up."""
+    answer(queries[0])
+    begin = time.process_time()
+    for query in queries:
+        answer(query)
+    return (time.process_time() - begin) / len(queries)
+
+
+def plain(weights, query):
+    """The probabilities of all classes."""
+    logits = weights @ query
+    chances = np.exp(logits - logits.max())
+    return chances / chances.sum()
+
+
 def main():
     """Train, and count how often and how cheaply the best class is found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -81,9 +98,12 @@ def main():
         right = (found.ids[:, 0] == best) & near
         gain = weights.size / found.multiplications.mean()
         scanned = (found.guarantee == "exact").mean()
+        options = {"temperature": 1.0, "guarantee": "pac", "confidence": confidence, "threads": 1}
+        ours = seconds_each(lambda query, options=options: layer.top_k(query, 1, **options), seen[:100])
+        numpy = seconds_each(lambda query: plain(weights, query), seen[:100])
         print(
             f"confidence {confidence}: right {right.mean():.1%}, {gain:.1f} times fewer multiplications, "
-            f"{scanned:.0%} scored in full"
+            f"{scanned:.0%} scored in full, {1e6 * ours:.0f} us against {1e6 * numpy:.0f} us of NumPy"
         )
 
 
