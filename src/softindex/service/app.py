@@ -152,8 +152,8 @@ def _explain(error: Exception) -> Problem | None:
     if isinstance(error, msgspec.DecodeError | RecursionError | UnicodeDecodeError):
         return Problem(400, "json", f"the body is not valid JSON: {error}.")
     if isinstance(error, UnicodeEncodeError):
-        text = "an id of the answer holds half of a surrogate pair, which JSON cannot carry; give that item another id."
-        return Problem(500, "id", text)
+        reason = "an id of the answer holds half of a surrogate pair, which JSON cannot carry; give the item another id."
+        return Problem(500, "id", reason)
     return as_problem(error)
 
 
