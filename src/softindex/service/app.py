@@ -152,7 +152,7 @@ def _explain(error: Exception) -> Problem | None:
     if isinstance(error, msgspec.DecodeError | RecursionError | UnicodeDecodeError):
         return Problem(400, "json", f"the body is not valid JSON: {error}.")
     if isinstance(error, UnicodeEncodeError):
-        reason = "an id of the answer holds half of a surrogate pair, which JSON cannot carry; give the item another id."
+        reason = "an id in the answer holds half of a surrogate pair, which JSON cannot carry; give the item another."
         return Problem(500, "id", reason)
     return as_problem(error)
 
