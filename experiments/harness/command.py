@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.tables import check_place
-from experiments.harness.methods import METHODS
+from experiments.harness.methods import METHODS, PUBLISHED
 from experiments.harness.results import publish, table
 from experiments.harness.runs import Run
 from softindex.progress import reporting
@@ -33,7 +33,7 @@ class Task:
     """Title of each available method, by its name on the command line."""
 
 
-def parser_of(description, methods=tuple(METHODS)):
+def parser_of(description, methods=PUBLISHED):
     """A parser with the options of every experiment; `methods` are trained unless --methods names others."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs"), help="directory of checkpoints and results")

@@ -4,12 +4,23 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from softindex.train import MIDXSampler, SampledSoftmaxLoss, TwoLevelSampler, UniformSampler, UnigramSampler
+from experiments.harness.baselines import ScalableCrossEntropy, fused_cross_entropy
+from softindex.train import (
+    InBatchSampler,
+    MIDXSampler,
+    SampledSoftmaxLoss,
+    TwoLevelSampler,
+    UniformSampler,
+    UnigramSampler,
+)
 
 METHODS = {
     "full": "full softmax",
+    "fused": "torch linear_cross_entropy",
     "uniform": "uniform",
     "unigram": "unigram",
+    "in-batch": "in-batch",
+    "sce": "SCE",
     "midx-pq": "MIDX, product codes",
     "midx-rq": "MIDX, residual codes",
     "midx-beyond": "MIDX, weighted",
@@ -17,10 +28,16 @@ METHODS = {
     "two-level-sd": "two-level, sd-2ls",
 }
 """Title of each method in tables, by its name on the command line."""
+PUBLISHED = ("full", "uniform", "unigram", "midx-pq", "midx-rq", "midx-beyond")
+"""Methods of the tables in the documentation; --methods names others."""
 RECENT = 4096
 """Recent queries kept for refreshing the weighted index."""
 IGNORED = -100
 """Target that does not count, as in torch."""
+UNSAMPLED = ("full", "fused", "sce")
+"""Methods without a sampler."""
+BUCKETS, SHARE = 16, 2
+"""Buckets of SCE, and queries and items in each for every draw of the other methods."""
 
 
 def due(step, every):
@@ -39,12 +56,13 @@ class Objective(nn.Module):
         self.method = method
         self.register_buffer("counts", torch.as_tensor(counts, dtype=torch.float32), persistent=False)
         self.register_buffer("recent", torch.empty(0, 0))
-        self.sampled = None if method == "full" else _sampled_loss(method, len(counts), draws, codewords)
+        self.sampled = None if method in UNSAMPLED else _sampled_loss(method, len(counts), draws, codewords)
+        self.unsampled = _unsampled_loss(method, draws)
 
     def forward(self, queries, targets, items, bias=None):
         """Mean loss of queries (b, d) with targets (b,); IGNORED targets do not count."""
         if self.sampled is None:
-            return functional.cross_entropy(functional.linear(queries, items, bias), targets, ignore_index=IGNORED)
+            return self.unsampled(queries, targets, items, bias)
         if self.method == "midx-beyond":
             seen = queries.detach()[targets != IGNORED]
             self.recent = torch.cat([seen, self.recent.reshape(-1, queries.shape[-1])])[:RECENT]
@@ -56,7 +74,7 @@ class Objective(nn.Module):
         if self.sampled is None:
             return
         data = {"bias": bias}
-        if self.method in ("unigram", "midx-beyond"):
+        if self.method in ("unigram", "in-batch", "midx-beyond"):
             data["frequencies"] = self.counts
         if self.method == "midx-beyond" and len(self.recent):
             data["queries"] = self.recent
@@ -67,10 +85,25 @@ class Objective(nn.Module):
         super()._load_from_state_dict(state, prefix, *rest)
 
 
+def _cross_entropy(queries, targets, items, bias):
+    return functional.cross_entropy(functional.linear(queries, items, bias), targets, ignore_index=IGNORED)
+
+
+def _unsampled_loss(method, draws):
+    """The loss of a method without a sampler; None for the others.
+
+    A bucket of SCE holds as many queries as items.
+    """
+    if method == "sce":
+        return ScalableCrossEntropy(BUCKETS, SHARE * draws, SHARE * draws)
+    return {"full": _cross_entropy, "fused": fused_cross_entropy}.get(method)
+
+
 def _sampled_loss(method, items, draws, codewords):
     makers = {
         "uniform": lambda: UniformSampler(items),
         "unigram": lambda: UnigramSampler(items),
+        "in-batch": lambda: InBatchSampler(items),
         "midx-pq": lambda: MIDXSampler(items, codewords=codewords, quantizer="pq", residual="uniform"),
         "midx-rq": lambda: MIDXSampler(items, codewords=codewords, quantizer="rq", residual="uniform"),
         "midx-beyond": lambda: MIDXSampler(items, codewords=codewords, quantizer="rq", residual="weighted"),

@@ -41,7 +41,8 @@ def test_guarantees_are_measured_on_a_trained_head(tmp_path):
 
 
 def test_every_method_learns_more_of_a_text_than_its_size(tmp_path):
-    run_experiment("language_model", "--threads", "1", "--page", "page.md", folder=tmp_path)
+    every = ",".join(METHODS)
+    run_experiment("language_model", "--methods", every, "--threads", "1", "--page", "page.md", folder=tmp_path)
     found = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*.json")]
     perplexities = {run["method"]: run["test"]["perplexity"] for run in found}
     assert perplexities.keys() == METHODS.keys()
