@@ -1,13 +1,16 @@
 """Every item gets one cluster, its nearest; the same seed gives the same clusters; nothing is printed."""
 
-import faiss
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_info
 
 from softindex.errors import InputError
 from softindex.partition import order_by_cluster, partition, shuffle_clusters
+from softindex.partition.nearest import assign
 from softindex.records import Partition
 
 
@@ -15,8 +18,39 @@ def normal(n, d, seed=0):
     return np.random.default_rng(seed).standard_normal((n, d)).astype(np.float32)
 
 
+def blas_settings():
+    return sorted((pool["filepath"], pool["num_threads"]) for pool in threadpool_info() if pool["user_api"] == "blas")
+
+
 def sizes_of(parts):
     return np.bincount(parts.assignment, minlength=parts.clusters)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    rows=st.integers(1, 70), clusters=st.integers(1, 40), d=st.integers(1, 20), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_the_search_finds_the_nearest_and_the_second_nearest_distance(rows, clusters, d, seed):
+    items, centroids = normal(rows, d, seed), normal(clusters, d, seed + 1)
+    labels, squares, second = np.empty(rows, np.int32), np.empty(rows, np.float32), np.empty(rows, np.float32)
+    with ThreadPoolExecutor(1) as pool:
+        done = list(assign(items, centroids, pool, labels=labels, squares=squares, second=second, block=32))
+    assert done[-1] == rows
+    distances = ((items[:, None].astype(np.float64) - centroids) ** 2).sum(axis=2)
+    ordered = np.sort(np.concatenate([distances, np.full((rows, 1), np.inf)], axis=1), axis=1)
+    np.testing.assert_allclose(distances[np.arange(rows), labels], ordered[:, 0], atol=1e-4)
+    np.testing.assert_allclose(squares, ordered[:, 0], atol=1e-4)
+    np.testing.assert_allclose(second, ordered[:, 1], atol=1e-4)
+
+
+def test_of_equal_centroids_the_first_is_nearest_and_an_overflow_is_some_cluster():
+    items = np.array([[1, 2], [1e38, -1e38], [3, 4]], np.float32)
+    labels = np.full(3, -1, np.int32)
+    with ThreadPoolExecutor(1) as pool:
+        list(assign(items, np.array([[3, 4], [1, 2], [1, 2]], np.float32), pool, labels=labels))
+    assert labels[0] == 1
+    assert 0 <= labels[1] < 3
+    assert labels[2] == 0
 
 
 def test_every_item_is_assigned_to_a_cluster_and_no_cluster_is_empty():
@@ -36,11 +70,11 @@ def test_the_same_seed_gives_the_same_clusters_and_another_seed_gives_others():
     assert not np.array_equal(first.assignment, partition(vectors, 60, seed=2, threads=2).assignment)
 
 
-def test_the_number_of_threads_changes_neither_the_clusters_nor_the_callers_openmp_setting():
-    vectors, before = normal(20_000, 16), faiss.omp_get_max_threads()
+def test_the_number_of_threads_changes_neither_the_clusters_nor_the_callers_blas_setting():
+    vectors, before = normal(20_000, 16), blas_settings()
     one, three = (partition(vectors, 141, seed=0, threads=threads) for threads in (1, 3))
     assert np.array_equal(one.assignment, three.assignment)
-    assert faiss.omp_get_max_threads() == before
+    assert blas_settings() == before
 
 
 def test_almost_every_item_is_in_the_cluster_of_the_nearest_mean():

@@ -21,13 +21,13 @@ def machine() -> str:
     if info.exists():
         found = re.search(r"model name\s*:\s*(.+)", info.read_text())
         model = found.group(1).strip() if found else model
-    import faiss
     import numpy
 
-    torch = ""
-    with contextlib.suppress(PackageNotFoundError):
-        torch = f", torch {version('torch')}"
+    others = ""
+    for name, package in (("faiss", "faiss-cpu"), ("torch", "torch")):
+        with contextlib.suppress(PackageNotFoundError):
+            others += f", {name} {version(package)}"
     return (
         f"{model}, {len(os.sched_getaffinity(0))} cores, kernels {targets()[0]}, "
-        f"Python {platform.python_version()}, NumPy {numpy.__version__}, faiss {faiss.__version__}{torch}"
+        f"Python {platform.python_version()}, NumPy {numpy.__version__}{others}"
     )

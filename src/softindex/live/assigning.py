@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.blas import blas_threads
 from softindex.contents import Contents
 from softindex.live.generation import Generation
 from softindex.partition import partition
 from softindex.partition.frame import fit_frame
-from softindex.partition.nearest import assign, use_one_thread
+from softindex.partition.nearest import assign
 from softindex.records import Doubles, Floats, Integers
 
 __all__ = ["Moves", "assign_homeless", "count_groupable"]
@@ -122,7 +123,7 @@ def nearest(items: Floats, centres: Floats) -> tuple[NDArray[np.int32], Doubles]
     if not len(items):
         return labels, squares.astype(np.float64)
     frame, framed = fit_frame(centres)
-    with ThreadPoolExecutor(1, initializer=use_one_thread) as pool:
+    with blas_threads(1), ThreadPoolExecutor(1) as pool:
         for _ in assign(items, framed, pool, frame=frame, labels=labels, squares=squares):
             pass
     return labels, squares.astype(np.float64) / float(frame.scale) ** 2

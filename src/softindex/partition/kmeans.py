@@ -12,7 +12,7 @@ from softindex.blas import blas_threads
 from softindex.blocks import blocks
 from softindex.errors import InputError
 from softindex.partition.frame import Frame, fit_frame, fit_frame_to
-from softindex.partition.nearest import BLOCK_ROWS, assign, block_rows, use_one_thread
+from softindex.partition.nearest import BLOCK_ROWS, assign
 from softindex.partition.order import order_by_cluster
 from softindex.partition.relocation import Nearest, Relocation
 from softindex.partition.sizes import LARGEST, fill_empty_clusters, limit_sizes
@@ -78,23 +78,21 @@ def partition(
         return Partition(np.zeros(n, dtype=np.int32), clusters)
     random = np.random.default_rng(seed)
     progress = report or silent
-    with workers(threads, initializer=use_one_thread) as pool:
+    with blas_threads(1), workers(threads) as pool:
         frame, sample = _sample(vectors, clusters, random)
         moving = max(0, iterations - 1 - SETTLING) if relocations is None else relocations
-        block = block_rows(vectors.shape[1])
         if trained is not None:
             centroids = np.ascontiguousarray(frame(trained), np.float32)
         else:
             centroids = train(
-                sample, clusters, random, pool, iterations=iterations, report=progress, relocations=moving, block=block
+                sample, clusters, random, pool, iterations=iterations, report=progress, relocations=moving
             )
         del sample
         assignment = np.empty(n, dtype=np.int32)
-        for done in assign(vectors, centroids, pool, frame=frame, labels=assignment, block=block):
+        for done in assign(vectors, centroids, pool, frame=frame, labels=assignment):
             progress("assigning", done, n)
         if largest is not None:
-            with blas_threads(1):
-                limit_sizes(vectors, assignment, centroids, frame, pool, random, largest)
+            limit_sizes(vectors, assignment, centroids, frame, pool, random, largest)
     fill_empty_clusters(vectors, assignment, clusters, frame)
     return Partition(assignment, clusters)
 

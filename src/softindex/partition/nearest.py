@@ -13,42 +13,47 @@ from softindex.blocks import blocks, rows_per_block
 from softindex.partition.frame import Frame
 from softindex.records import Floats
 
-__all__ = ["BLOCK_ELEMENTS", "BLOCK_ROWS", "assign", "block_rows", "flat_search", "use_one_thread"]
+__all__ = ["BLOCK_ELEMENTS", "BLOCK_ROWS", "Search", "assign"]
 
-# More rows only cost memory.
+# A task for a worker: more rows only cost memory.
 BLOCK_ROWS = 4096
-FEWEST_VALUES = 1 << 17
-BLOCK_ELEMENTS = 1 << 22
+BLOCK_ELEMENTS = 1 << 20
+PRODUCTS = 1 << 18
+"""Products of rows and centroids at a time: a megabyte stays near the cache.  And at least this many rows: a product of
+fewer reads the centroids too often."""
+FEWEST_ROWS = 32
 
 
-def use_one_thread() -> None:
-    """Let faiss use one thread in the thread that calls this.
+class Search:
+    """The nearest of some centroids by matrix products: |x - c|^2 = |x|^2 - 2 (x.c - |c|^2 / 2).
 
-    The number of OpenMP threads belongs to the thread that sets it, so setting it in our workers affects no one else.
-    Each worker uses one, and takes blocks in turn: OpenMP's own threads spin while they wait for each other, which on a
-    busy machine makes two of them slower than one.
+    The caller limits BLAS to one thread: workers take blocks in turn, and the rounding depends on nothing else.
     """
-    import faiss
 
-    faiss.omp_set_num_threads(1)
+    def __init__(self, centroids: Floats) -> None:
+        self.turned = np.ascontiguousarray(centroids.T)
+        with np.errstate(over="ignore"):
+            self.halves = np.einsum("kd,kd->k", centroids, centroids) / 2
+        self.step = max(FEWEST_ROWS, PRODUCTS // len(centroids))
 
+    def closeness(self, rows: Floats) -> Iterator[tuple[slice, Floats]]:
+        """Blocks of the rows (m, d), and x.c - |c|^2 / 2 of each with each centroid, (m', k) to be overwritten."""
+        for part in blocks(len(rows), self.step):
+            products = rows[part] @ self.turned
+            products -= self.halves
+            yield part, products
 
-def flat_search(centroids: Floats) -> Any:
-    """A faiss index that searches the centroids (k, d) one by one."""
-    # Not at the top: it takes tens of milliseconds to load, and most processes never build.
-    import faiss
-
-    index = faiss.IndexFlatL2(centroids.shape[1])
-    index.add(centroids)
-    return index
-
-
-def block_rows(d: int) -> int:
-    """The rows of d values that faiss searches fastest.
-
-    With fewer than 2^17 values it uses a loop, three to ten times slower than its matrix products (version 1.15).
-    """
-    return max(BLOCK_ROWS, -(-FEWEST_VALUES // d))
+    def nearest(self, rows: Floats, labels: NDArray[np.int32], best: Floats, second: Floats | None = None) -> None:
+        """Write the nearest centroid of each row and its closeness, and on request that of the second nearest."""
+        # An item 1e19 times longer than all sampled ones overflows; any cluster will do for it.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part, products in self.closeness(rows):
+                chosen = products.argmax(axis=1)
+                places = np.arange(len(chosen))
+                labels[part], best[part] = chosen, products[places, chosen]
+                if second is not None:
+                    products[places, chosen] = -np.inf
+                    second[part] = products.max(axis=1)
 
 
 def assign(
@@ -68,18 +73,21 @@ def assign(
     to the second nearest centroid.  `block` is the number of rows per search; another one can change the rounding.
     """
     n, d = vectors.shape
-    index = flat_search(centroids)
+    search = Search(centroids)
     step = min(block, rows_per_block(BLOCK_ELEMENTS, d, least=256))
 
     def work(part: slice) -> int:
-        rows = vectors[part]
-        distances, nearest = index.search(frame(rows) if frame else rows, 1 if second is None else 2)
-        # An item 1e19 times longer than all sampled ones overflows and has no nearest centroid; any cluster will do.
-        labels[part] = np.maximum(nearest[:, 0], 0)
-        if squares is not None:
-            squares[part] = distances[:, 0]
-        if second is not None:
-            second[part] = distances[:, 1]
+        rows = frame(vectors[part]) if frame else np.asarray(vectors[part], np.float32)
+        best = np.empty(len(rows), np.float32)
+        runner_up = None if second is None else np.empty(len(rows), np.float32)
+        search.nearest(rows, labels[part], best, runner_up)
+        if squares is not None or second is not None:
+            with np.errstate(over="ignore", invalid="ignore"):
+                lengths = np.einsum("md,md->m", rows, rows)
+                for asked, close in ((squares, best), (second, runner_up)):
+                    if asked is not None and close is not None:
+                        # Rounding can make a small one negative.
+                        asked[part] = np.maximum(lengths - 2 * close, 0)
         return int(part.stop)
 
     yield from pool.map(work, blocks(n, step))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from softindex.blas import blas_threads
 from softindex.blocks import blocks
-from softindex.partition.nearest import flat_search
+from softindex.partition.nearest import Search
 from softindex.partition.order import order_by_cluster
 from softindex.records import Doubles, Floats, Integers, Partition
 
@@ -189,11 +189,14 @@ def _move(centroids: Floats, splits: dict[int, Split], cost: Doubles, heirs: Int
 
 def _neighbours(centroids: Floats, pool: Executor) -> Integers:
     """The nearest other centroid of each centroid, (k,) int64."""
-    index = flat_search(centroids)
+    search = Search(centroids)
 
-    def search(part: slice) -> Integers:
-        # The nearest is the centroid itself, unless another one is equal.
-        nearest: Integers = index.search(centroids[part], 2)[1]
-        return np.where(nearest[:, 0] == np.arange(part.start, part.stop), nearest[:, 1], nearest[:, 0])
+    def others(part: slice) -> Integers:
+        found = np.empty(part.stop - part.start, np.int64)
+        for block, products in search.closeness(centroids[part]):
+            places = np.arange(len(products))
+            products[places, part.start + block.start + places] = -np.inf
+            found[block] = products.argmax(axis=1)
+        return found
 
-    return np.concatenate(list(pool.map(search, blocks(len(centroids), BLOCK_CENTROIDS))))
+    return np.concatenate(list(pool.map(others, blocks(len(centroids), BLOCK_CENTROIDS))))

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.blas import blas_threads
 from softindex.blocks import blocks
 from softindex.partition.frame import Frame, fit_frame
 from softindex.partition.kmeans import ITERATIONS, check_clusters, silent, train
-from softindex.partition.nearest import assign, use_one_thread
+from softindex.partition.nearest import assign
 from softindex.records import Branches, Floats, Integers, Partition, Report
 from softindex.workers import workers
 
@@ -82,7 +83,7 @@ def grow(
     if clusters is not None:
         check_clusters(clusters, n)
     growing = _Growing(np.arange(n), ends=[n])
-    with workers(threads, initializer=use_one_thread) as pool:
+    with blas_threads(1), workers(threads) as pool:
         smallest = (leaf_items or LEAF_ITEMS) if clusters is None else 1
         _grow(growing, vectors, clusters, smallest, seed, pool, report or silent)
     return _finish(growing)

@@ -9,9 +9,9 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.blas import blas_threads
 from softindex.errors import InputError
 from softindex.partition.kmeans import assign, fit_frame, silent, train
-from softindex.partition.nearest import use_one_thread
 from softindex.records import Doubles, Floats
 from softindex.workers import workers
 
@@ -107,7 +107,7 @@ def fit_codebooks(
     books = np.zeros((2, codewords, items.shape[1]), np.float32)
     codes = np.zeros((len(items), 2), np.int32)
     random = np.random.default_rng(seed)
-    with workers(threads, initializer=use_one_thread) as pool:
+    with blas_threads(1), workers(threads) as pool:
         for place, part in enumerate(_coordinates(items.shape[1], quantizer)):
             if part.start == part.stop:
                 continue
