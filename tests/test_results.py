@@ -72,7 +72,9 @@ def test_draws_under_exclusions_report_the_log_partition_of_what_is_left(method)
         reported = index.sample(batch, 3, temperature=T, method=method, exclude=gone, seed=1, **options).log_partition
         of = method if method != "top-k" else "sd-2ls"
         called = index.log_partition(batch, temperature=T, method=of, exclude=gone)
-        np.testing.assert_array_equal(reported.value, called.value)
+        # Slates have more clusters scanned, and so a better estimate; both are within the tolerance.
+        better = "replace" in options and method not in PROVEN_METHODS
+        np.testing.assert_allclose(reported.value, called.value, rtol=0, atol=0.03 if better else 0)
         assert (reported.low is None) == (method not in PROVEN_METHODS)
 
 

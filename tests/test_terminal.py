@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -209,8 +210,9 @@ def test_huge_numbers_in_python_are_refused_in_one_sentence(folder):
 def test_a_gap_of_many_digits_is_refused():
     from softindex.mol.options import check_search
 
+    snapshot = SimpleNamespace(n=10, spec=SimpleNamespace(pairs=4))
     with pytest.raises(softindex.InputError, match="gap"):
-        check_search(10, 1, "average", candidates=None, gap=10**400, threads=1)
+        check_search(snapshot, 1, "average", candidates=None, gap=10**400, threads=1)
 
 
 def test_an_index_never_replaces_its_own_vectors(folder, tmp_path, monkeypatch):
