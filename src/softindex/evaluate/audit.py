@@ -26,7 +26,7 @@ from softindex.index import Index
 from softindex.kernels import dot_error
 from softindex.laws import CERTIFIED, LAWS, TOLERANCE, TOP_K, check_tolerance
 from softindex.progress import reporting
-from softindex.records import Doubles, Draws, Floats, Integers, Report
+from softindex.records import Doubles, Draws, Floats, Ids, Integers, Report
 from softindex.restrictions import DEFAULT_K
 
 __all__ = ["QUERIES", "TEMPERATURES", "run_audit"]
@@ -180,21 +180,27 @@ class _Trial:
 
     def _time(self, methods: Sequence[AuditMethod]) -> dict[AuditMethod, Doubles]:
         """Seconds of each draw; exact is always timed, as the speed-up is relative to it."""
-        functions = {
-            method: lambda query, method=method: self._draw(method, query, 1)
-            for method in dict.fromkeys((EXACT, *methods))
-        }
+
+        def draw(row: int, method: AuditMethod) -> Draws:
+            left = self._left_out(method)
+            return self._draw(method, self.queries[row], 1, None if left is None else left[row])
+
+        functions = {method: partial(draw, method=method) for method in dict.fromkeys((EXACT, *methods))}
         # A first round without the clock: the first call of each method does extra work once.
-        warm = take_turns(functions, list(self.queries[:2]))
+        warm = take_turns(functions, range(min(2, len(self.queries))))
         affordable = int(TIMED_SECONDS / max(float(warm[EXACT].min()), 1e-9))
         timed = min(len(self.queries), TIMED, max(FEWEST_TIMED, affordable))
-        return take_turns(
-            functions, list(self.queries[:timed]), report=lambda done, total: self._report("timing", done, total)
-        )
+        return take_turns(functions, range(timed), report=lambda done, total: self._report("timing", done, total))
+
+    def _left_out(self, method: AuditMethod) -> Ids | None:
+        """What draws exclude whose cost is measured: only adaptive probes depend on it.
+
+        To the others it would add the look-up of ids; and certified draws with exclusions score every item.
+        """
+        return self.exclude if method.adaptive else None
 
     def _row(self, method: AuditMethod, seconds: Doubles, reference: float) -> Row:
-        draws = self._draw(method, self.queries, self.threads)
-        # Exclusions make certified draws score every item: what is scored is that of a plain draw.
+        draws = self._draw(method, self.queries, self.threads, exclude=self._left_out(method))
         stating = draws if self.left is None else self._draw(method, self.queries, self.threads, exclude=self.exclude)
         distances, estimate = self._measure(method)
         microseconds = Measured(*(value * 1e6 for value in median_interval(seconds)))
