@@ -21,8 +21,8 @@ from benchmarks.tables import place
 from experiments.harness.command import Task, compare, parser_of
 from experiments.harness.heads import measure
 from experiments.harness.methods import IGNORED
-from experiments.harness.runs import Run, Trainer
-from experiments.language_model import columns, read, synthetic
+from experiments.harness.runs import Run
+from experiments.language_model import TextTrainer, read, synthetic
 from softindex.train import SampledSoftmaxLoss, UnigramSampler
 
 LARGE = {"embedding": 256, "hidden": 512, "width": 1024, "dropout": 0.3, "batch": 40, "length": 35, "draws": 1024}
@@ -57,12 +57,13 @@ class WideHead(nn.Module):
         return self.dropout(functional.gelu(self.dense(self.dropout(hidden)))).flatten(0, 1), state
 
 
-class HeadTrainer(Trainer):
+class HeadTrainer(TextTrainer):
     """Trains with one set of draws per batch; rows of the output layer that were not drawn are not touched."""
 
+    measured_rows = MEASURED_ROWS
+
     def __init__(self, parts, words, settings):
-        self.length = settings["length"]
-        self.parts = [columns(part, settings["batch"]) for part in parts]
+        super().__init__(parts, settings)
         counts = np.bincount(parts[0][1:], minlength=words)
         self.model = WideHead(words, counts, settings)
         sampler = UnigramSampler(words)
@@ -73,43 +74,16 @@ class HeadTrainer(Trainer):
         sparse = [self.model.embedding.weight, self.model.head.weight]
         self.dense = [*self.model.lstm.parameters(), *self.model.dense.parameters()]
         self.optimiser = Both(torch.optim.SparseAdam(sparse, lr=RATE), torch.optim.Adam(self.dense, lr=RATE))
-        self.steps = -(-len(self.parts[0][0]) // self.length)
-        self.state = None
+
+    def logits(self, queries):
+        """Logits (m, words) of queries (m, width) under the full softmax."""
+        return self.model.head(queries)
 
     def step(self, epoch, place):
-        """Train on the next rows, starting from the last state."""
-        self.model.train()
-        if place == 0:
-            self.state = None
-        inputs, targets = (part[place * self.length : (place + 1) * self.length] for part in self.parts[0])
-        queries, state = self.model(inputs, self.state)
-        self.state = tuple(part.detach() for part in state)
-        self.optimiser.zero_grad()
-        loss = self.objective(queries, targets.flatten(), self.model.head.weight, bias=self.model.head.bias.detach())
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.dense, CLIP)
-        self.optimiser.step()
-        return loss.item()
-
-    def validate(self):
-        """Perplexity per token under the full softmax."""
-        return self._measure(*self.parts[1])
-
-    def test(self):
-        """Perplexity per token under the full softmax."""
-        return self._measure(*self.parts[2])
-
-    @torch.no_grad()
-    def _measure(self, inputs, targets):
-        self.model.eval()
-        state, total, inputs, targets = None, 0.0, inputs[:MEASURED_ROWS], targets[:MEASURED_ROWS]
-        for begin in range(0, len(inputs), self.length):
-            queries, state = self.model(inputs[begin : begin + self.length], state)
-            wanted = targets[begin : begin + self.length].flatten()
-            total += functional.cross_entropy(
-                self.model.head(queries), wanted, ignore_index=IGNORED, reduction="sum"
-            ).item()
-        return {"perplexity": math.exp(total / (targets != IGNORED).sum().item())}
+        """Train on the next rows."""
+        queries, targets = self.advance(place)
+        loss = self.objective(queries, targets, self.model.head.weight, bias=self.model.head.bias.detach())
+        return self.descend(loss, CLIP, self.dense)
 
     @torch.no_grad()
     def states(self, part, count):
@@ -119,14 +93,6 @@ class HeadTrainer(Trainer):
         queries, _ = self.model(self.parts[part][0][:rows], None)
         chosen = torch.randperm(len(queries), generator=torch.Generator().manual_seed(0))[:count]
         return queries[chosen].numpy()
-
-    def carried(self):
-        """State of the LSTM after the last step."""
-        return {} if self.state is None else {"hidden": self.state[0], "cell": self.state[1]}
-
-    def carry(self, tensors):
-        """Restore the state of the LSTM."""
-        self.state = (tensors["hidden"], tensors["cell"]) if tensors else None
 
 
 class Both:

@@ -85,32 +85,31 @@ class LanguageModel(nn.Module):
         return self.dropout(hidden).flatten(0, 1), state
 
 
-class LanguageTrainer(Trainer):
-    """Trains the language model on the columns of the text, from top to bottom."""
+class TextTrainer(Trainer):
+    """What trainers of language models share: the text in columns, read from top to bottom, and perplexity."""
 
-    def __init__(self, parts, words, settings, method, codewords):
-        self.batch, self.length, self.codewords = settings["batch"], settings["length"], codewords
+    measured_rows = None
+    """Rows of the columns that a perplexity is measured on; None for all."""
+
+    def __init__(self, parts, settings):
+        self.batch, self.length = settings["batch"], settings["length"]
         self.parts = [columns(part, self.batch) for part in parts]
-        self.model = LanguageModel(words, settings["width"], settings["layers"], settings["dropout"])
-        # As published.  Adam moves rare words as far as frequent ones, and codebooks then fit noise.
-        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=settings["rate"])
-        counts = np.bincount(parts[0][1:], minlength=words)
-        self.objective = Objective(method, counts, settings["draws"], codewords)
         self.steps = -(-len(self.parts[0][0]) // self.length)
         self.state = None
 
-    def step(self, epoch, place):
-        """Train on the next rows, starting from the last state."""
+    def logits(self, queries):
+        """Logits (m, words) of queries (m, d) under the full softmax."""
+        raise NotImplementedError
+
+    def advance(self, place):
+        """Queries and targets of the next rows, starting from the last state."""
         self.model.train()
         if place == 0:
             self.state = None
-        if due(epoch * self.steps + place, REFRESH):
-            self.objective.refresh(self.model.words.weight, bias=self.model.bias)
         inputs, targets = (part[place * self.length : (place + 1) * self.length] for part in self.parts[0])
         queries, state = self.model(inputs, self.state)
         self.state = tuple(part.detach() for part in state)
-        loss = self.objective(queries, targets.flatten(), self.model.words.weight, bias=self.model.bias)
-        return self.descend(loss, CLIP)
+        return queries, targets.flatten()
 
     def validate(self):
         """Perplexity per token under the full softmax."""
@@ -124,20 +123,14 @@ class LanguageTrainer(Trainer):
     def _measure(self, inputs, targets):
         self.model.eval()
         state, total = None, 0.0
+        inputs, targets = inputs[: self.measured_rows], targets[: self.measured_rows]
         for begin in range(0, len(inputs), self.length):
             queries, state = self.model(inputs[begin : begin + self.length], state)
-            logits = functional.linear(queries, self.model.words.weight, self.model.bias)
             wanted = targets[begin : begin + self.length].flatten()
-            total += functional.cross_entropy(logits, wanted, ignore_index=IGNORED, reduction="sum").item()
+            total += functional.cross_entropy(
+                self.logits(queries), wanted, ignore_index=IGNORED, reduction="sum"
+            ).item()
         return {"perplexity": math.exp(total / (targets != IGNORED).sum().item())}
-
-    @torch.no_grad()
-    def queries(self, part, count):
-        """About `count` queries (m, d) of a part of the text in evaluation mode, and their targets."""
-        self.model.eval()
-        rows = -(-count // self.batch)
-        inputs, targets = (one[:rows] for one in self.parts[part])
-        return self.model(inputs, None)[0], targets.flatten()
 
     def carried(self):
         """State of the LSTM after the last step."""
@@ -146,6 +139,39 @@ class LanguageTrainer(Trainer):
     def carry(self, tensors):
         """Restore the state of the LSTM."""
         self.state = (tensors["hidden"], tensors["cell"]) if tensors else None
+
+
+class LanguageTrainer(TextTrainer):
+    """Trains the language model with one of the compared methods."""
+
+    def __init__(self, parts, words, settings, method, codewords):
+        super().__init__(parts, settings)
+        self.codewords = codewords
+        self.model = LanguageModel(words, settings["width"], settings["layers"], settings["dropout"])
+        # As published.  Adam moves rare words as far as frequent ones, and codebooks then fit noise.
+        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=settings["rate"])
+        counts = np.bincount(parts[0][1:], minlength=words)
+        self.objective = Objective(method, counts, settings["draws"], codewords)
+
+    def logits(self, queries):
+        """Logits (m, words) of queries (m, d) under the full softmax."""
+        return functional.linear(queries, self.model.words.weight, self.model.bias)
+
+    def step(self, epoch, place):
+        """Train on the next rows."""
+        if due(epoch * self.steps + place, REFRESH):
+            self.objective.refresh(self.model.words.weight, bias=self.model.bias)
+        queries, targets = self.advance(place)
+        loss = self.objective(queries, targets, self.model.words.weight, bias=self.model.bias)
+        return self.descend(loss, CLIP)
+
+    @torch.no_grad()
+    def queries(self, part, count):
+        """About `count` queries (m, d) of a part of the text in evaluation mode, and their targets."""
+        self.model.eval()
+        rows = -(-count // self.batch)
+        inputs, targets = (one[:rows] for one in self.parts[part])
+        return self.model(inputs, None)[0], targets.flatten()
 
 
 @torch.no_grad()

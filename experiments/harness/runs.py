@@ -33,12 +33,15 @@ class Trainer:
         """Take one step and return its loss; the data of a step depend only on epoch and place."""
         raise NotImplementedError
 
-    def descend(self, loss, clip=None):
-        """Take an optimiser step on the loss, with the gradient clipped to a norm if given, and return its value."""
+    def descend(self, loss, clip=None, clipped=None):
+        """Take an optimiser step on the loss and return its value.
+
+        clip: norm to which the gradient is clipped; clipped: the parameters whose gradient counts, None for all.
+        """
         self.optimiser.zero_grad()
         loss.backward()
         if clip is not None:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip)
+            torch.nn.utils.clip_grad_norm_(self.model.parameters() if clipped is None else clipped, clip)
         self.optimiser.step()
         return loss.item()
 

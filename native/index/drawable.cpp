@@ -35,14 +35,7 @@ void Drawable::add_scanned(int64_t cluster, double log_sum) {
   if (hidden == 0)
     add(log_sum);
   else if (hidden < view.count(cluster))
-    add(weigh(cluster));
-}
-
-double Drawable::weigh(int64_t cluster) {
-  const View& view = query_.view;
-  const Mass mass = query_.kernels.weigh(query_.workspace.dots.data(), view.size(cluster), query_.inverse_temperature(),
-                                         view.bias_at(view.offsets[cluster]), nullptr, nullptr);
-  return log_mass(mass, query_.temperature, query_.pivot);
+    add(log_mass(weigh_items(query_, begin, end - begin, dots), query_.temperature, query_.pivot));
 }
 
 // Hides the items that are likelier than those set aside so far; what they push out counts. Returns how many it hid.

@@ -27,7 +27,6 @@ class Drawable {
   double best_score() const { return best_score_; }
 
  private:
-  double weigh(int64_t cluster);
   int64_t set_aside(int64_t cluster);
 
   const Query& query_;

@@ -181,9 +181,7 @@ void scan_clusters(const Group& group, int64_t first, int64_t last, Workspace& s
           query.log_masses[c] = minus_infinity;
           continue;
         }
-        const Mass mass =
-            context.kernels.weigh(stretch + (view.offsets[c] - begin), view.size(c), query.inverse_temperature(),
-                                  view.bias_at(view.offsets[c]), nullptr, nullptr);
+        const Mass mass = weigh_items(query, view.offsets[c], view.size(c), stretch + (view.offsets[c] - begin));
         query.log_masses[c] = log_mass(mass, query.temperature, query.pivot);
       }
     }

@@ -37,6 +37,11 @@ inline double log_add(double a, double b) {
   return std::isinf(top) ? top : top + std::log(std::exp(a - top) + std::exp(b - top));
 }
 
+// The weights of items whose dot products are given, the first of them at position `from`.
+inline Mass weigh_items(const Query& query, int64_t from, int64_t count, const float* dots) {
+  return query.kernels.weigh(dots, count, query.inverse_temperature(), query.view.bias_at(from), nullptr, nullptr);
+}
+
 inline double log_mass(const Mass& mass, double temperature, double pivot) {
   return (mass.reference - pivot) / temperature + (mass.peak + std::log(mass.total));
 }

@@ -80,8 +80,7 @@ class Probe {
   double scan(int64_t from, int64_t count) {
     scan_items(kernels_, view_, from, from + count, query_.vector, workspace_.dots.data());
     scored_ += count;
-    const Mass mass = kernels_.weigh(workspace_.dots.data(), count, query_.inverse_temperature(), view_.bias_at(from),
-                                     nullptr, nullptr);
+    const Mass mass = weigh_items(query_, from, count, workspace_.dots.data());
     best_score_ = mass.reference;
     return log_mass(mass, query_.temperature, query_.pivot);
   }

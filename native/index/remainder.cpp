@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "index/exclusion.h"
+#include "index/masses.h"
 #include "index/scan.h"
 
 namespace softindex {
@@ -129,8 +130,7 @@ void Remainder::lower_by_scan(int64_t cluster, const Positions& excluded) {
 
 Remainder::Sum Remainder::weigh(int64_t cluster, const float* dots) const {
   const View& view = query_.view;
-  const Mass mass = query_.kernels.weigh(dots, view.size(cluster), query_.inverse_temperature(),
-                                         view.bias_at(view.offsets[cluster]), nullptr, nullptr);
+  const Mass mass = weigh_items(query_, view.offsets[cluster], view.size(cluster), dots);
   return {mass.reference, mass.peak + std::log(mass.total)};
 }
 

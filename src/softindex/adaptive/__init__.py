@@ -3,12 +3,11 @@
 `Head` needs torch and loads it on first use; the rest does not.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from softindex.adaptive.softmax import GUARANTEES, AdaptiveSoftmax, from_stored
 from softindex.adaptive.speculative import Speculated, speculate
-from softindex.errors import MissingDependencyError
+from softindex.optional import load_with_torch
 
 if TYPE_CHECKING:
     from softindex.adaptive.head import Head, Tokens
@@ -17,13 +16,4 @@ __all__ = ["GUARANTEES", "AdaptiveSoftmax", "Head", "Speculated", "Tokens", "fro
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ("Head", "Tokens"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(import_module(f"{__name__}.head"), name)
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingDependencyError(
-            f'{name} needs torch; run pip install ".[train]" in a checkout of softindex.'
-        ) from error
+    return load_with_torch(__name__, {"Head": "head", "Tokens": "head"}, name, "train")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -29,6 +29,7 @@ from softindex.adaptive.strategies import (
 )
 from softindex.arguments import check_confidence, check_fraction
 from softindex.errors import MethodError, show
+from softindex.lazy import lazy
 from softindex.records import Doubles, Floats, Integers
 
 __all__ = ["GUARANTEES", "Guarantee", "Solver"]
@@ -131,33 +132,39 @@ class Solver:
         for begin in range(0, len(call.vectors), GROUP):
             group = [screen.prepare(vector) for vector in call.vectors[begin : begin + GROUP]]
             inverses = [call.inverse(begin + place) for place in range(len(group))]
-            scores = _FirstScores(screen, group, partial(_start, screen, group, inverses, factors), call.threads)
+            scores = _FirstScores(screen, group, inverses, factors, call.threads)
             for place, query in enumerate(group):
                 candidates = call.exclusion.candidates(begin + place)
                 logits = Logits(self.layer, query, inverses[place], candidates, call.threads)
                 yield Query(logits, partial(scores.of, place))
 
 
-def _start(
-    screen: Screen, group: Sequence[PreparedQuery], inverses: Sequence[float], factors: Sequence[float], place: int
-) -> int:
-    return screen.start(group[place], inverses[place], factors)
-
-
 class _FirstScores:
     """Scores of a group of queries, each at the level it starts with; queries of one level are scored together."""
 
-    __slots__ = ("_group", "_scores", "_screen", "_start", "_threads")
-
-    def __init__(self, screen: Screen, group: list[PreparedQuery], start: Callable[[int], int], threads: int) -> None:
-        self._screen, self._group, self._start, self._threads = screen, group, start, threads
+    def __init__(
+        self,
+        screen: Screen,
+        group: list[PreparedQuery],
+        inverses: Sequence[float],
+        factors: Sequence[float],
+        threads: int,
+    ) -> None:
+        self._screen, self._group, self._threads = screen, group, threads
+        self._inverses, self._factors = inverses, factors
         self._scores: dict[int, tuple[int, Scores]] = {}
+
+    @lazy
+    def starts(self) -> list[int]:
+        """The level that each query starts with."""
+        paired = zip(self._group, self._inverses, strict=True)
+        return [self._screen.start(query, inverse, self._factors) for query, inverse in paired]
 
     def of(self, place: int) -> tuple[int, Scores]:
         """The level and the scores of one query of the group."""
         if place not in self._scores:
-            number = self._start(place)
-            same = [other for other in range(len(self._group)) if self._start(other) == number]
+            number = self.starts[place]
+            same = [other for other, start in enumerate(self.starts) if start == number]
             scores = self._screen.levels[number].score([self._group[other] for other in same], self._threads)
             self._scores.update({other: (number, found) for other, found in zip(same, scores, strict=True)})
         return self._scores[place]

@@ -70,7 +70,7 @@ def speculate(
     streams = generators((b"accept" + vector.tobytes() for vector in vectors), key)
     # 1 - u is never zero.
     thresholds = np.log([1.0 - rng.random() for rng in streams]) + np.asarray(proposed.log_prob)[:, 0]
-    accepted = _accepted(layer, vectors, ids, thresholds, temperature)
+    accepted = _accepted(layer, vectors, ids, thresholds, each)
     every = np.arange(len(layer))
     for row in np.flatnonzero(~accepted):
         of: dict[str, Any] = {"temperature": float(each[row])}
@@ -82,11 +82,10 @@ def speculate(
 
 
 def _accepted(
-    layer: AdaptiveSoftmax, vectors: NDArray[Any], ids: Integers, thresholds: Doubles, temperature: Any
+    layer: AdaptiveSoftmax, vectors: NDArray[Any], ids: Integers, thresholds: Doubles, each: Doubles
 ) -> NDArray[np.bool_]:
-    """Which proposals have a log-probability of at least their threshold."""
+    """Which proposals have a log-probability of at least their threshold, at the temperature of each query."""
     accepted, open_rows = np.zeros(len(ids), bool), np.arange(len(ids))
-    each = np.broadcast_to(np.asarray(temperature, np.float64), len(ids))
     for epsilon in (FIRST_EPSILON, LAST_EPSILON):
         here: dict[str, Any] = {"temperature": each[open_rows], "epsilon": epsilon}
         log_z: Any = layer.log_partition(vectors[open_rows], **here)

@@ -200,8 +200,9 @@ class _Trial:
         return self.exclude if method.adaptive else None
 
     def _row(self, method: AuditMethod, seconds: Doubles, reference: float) -> Row:
-        draws = self._draw(method, self.queries, self.threads, exclude=self._left_out(method))
-        stating = draws if self.left is None else self._draw(method, self.queries, self.threads, exclude=self.exclude)
+        left = self._left_out(method)
+        draws = self._draw(method, self.queries, self.threads, left)
+        stating = draws if left is self.exclude else self._draw(method, self.queries, self.threads, self.exclude)
         distances, estimate = self._measure(method)
         microseconds = Measured(*(value * 1e6 for value in median_interval(seconds)))
         missed = None if estimate is None else _mean(np.abs(estimate - self.log_partition[: len(estimate)]))

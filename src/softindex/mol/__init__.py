@@ -3,15 +3,14 @@
 Training needs torch; those names load it on first use.  A `MixtureIndex` does not need it.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from softindex.errors import MissingDependencyError
 from softindex.mol.decomposition import Decomposition, decompose
 from softindex.mol.index import MixtureIndex, build
 from softindex.mol.retrieval import METHODS
 from softindex.mol.sampling import SAMPLE_METHODS
 from softindex.mol.spec import Gate, ItemSide, LearnedSimilarity, QueryWeights, SimilaritySpec
+from softindex.optional import load_with_torch
 
 if TYPE_CHECKING:
     from softindex.mol.dots import DotProduct, MaxSim
@@ -47,13 +46,4 @@ _NEED_TORCH = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _NEED_TORCH:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(import_module(f"{__name__}.{_NEED_TORCH[name]}"), name)
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingDependencyError(
-            f'{name} needs torch; run pip install ".[mol]" in a checkout of softindex.'
-        ) from error
+    return load_with_torch(__name__, _NEED_TORCH, name, "mol")
