@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -34,6 +35,8 @@ LEAST_LEFT = 0.5
 """A cluster that kept less than this part of its weight is measured again: a difference would lose digits."""
 BLOCK_ITEMS = 1 << 15
 """Items that leave at a time, in float64."""
+MOST_WAITING = 64
+"""Removals that are not subtracted yet, at most: whoever needs the moments next pays for them."""
 
 
 class Clusters(Protocol):
@@ -67,7 +70,9 @@ class Remaining:
         self._clusters = clusters
         k, w = clusters.arrays["means"].shape
         self._kind, self._rank = clusters.parameters["dispersion"], clusters.parameters["rank"]
-        self.lost = np.zeros(k, np.int64)
+        self._waiting: list[Integers] = []
+        self._items_waiting = 0
+        self._lost = np.zeros(k, np.int64)
         self._weights = np.zeros(k)
         self._sums = np.zeros((k, w))
         self._squares = np.zeros((k, max(1, self._rank)))
@@ -80,18 +85,37 @@ class Remaining:
         """How far each mean moved."""
 
     def remove(self, positions: Integers) -> None:
-        """Count the items at these positions, increasing, as gone."""
+        """Count the items at these positions, increasing, as gone; their share is subtracted when it is needed."""
+        # A removal is cut into blocks from its start, whatever waits with it: the sums must not depend on that.
+        if self._items_waiting + len(positions) > BLOCK_ITEMS or len(self._waiting) >= MOST_WAITING:
+            self._subtract()
+        self._waiting.append(positions)
+        self._items_waiting += len(positions)
+
+    def _subtract(self) -> None:
+        """Subtract what left, each removal by itself: sums in another order would round differently."""
+        if not self._waiting:
+            return
+        waiting, self._waiting, self._items_waiting = self._waiting, [], 0
+        positions = np.concatenate(waiting)
         clusters = self._clusters.cluster_of(positions)
-        cuts = np.flatnonzero(np.diff(clusters)) + 1
+        new = np.diff(clusters, prepend=-1) != 0
+        new[np.cumsum([len(one) for one in waiting[:-1]], dtype=np.int64)] = True
+        starts = np.append(np.flatnonzero(new), len(positions))
         # As many clusters at a time as hold few items in float64.
         for start in range(0, len(positions), BLOCK_ITEMS):
-            block = slice(start, start + BLOCK_ITEMS)
-            items = self._clusters.vectors_at(positions[block]).astype(np.float64)
-            weights = self._weights_of(positions[block], clusters[block])
-            ends = np.unique(np.clip(cuts - start, 0, len(items)))
-            for part in np.split(np.arange(len(items)), ends):
-                if len(part):
-                    self._remove_from(int(clusters[start + part[0]]), items[part], weights[part])
+            stop = min(start + BLOCK_ITEMS, len(positions))
+            items = self._clusters.vectors_at(positions[start:stop]).astype(np.float64)
+            weights = self._weights_of(positions[start:stop], clusters[start:stop])
+            inside = starts[np.searchsorted(starts, start, "right") : np.searchsorted(starts, stop, "left")]
+            for first, last in pairwise([0, *(inside - start).tolist(), stop - start]):
+                self._remove_from(int(clusters[start + first]), items[first:last], weights[first:last])
+
+    @property
+    def lost(self) -> Integers:
+        """(k,) the items that each cluster lost."""
+        self._subtract()
+        return self._lost
 
     def _weights_of(self, positions: Integers, clusters: Integers) -> Doubles:
         arrays = self._clusters.arrays
@@ -102,7 +126,7 @@ class Remaining:
 
     def _remove_from(self, cluster: int, items: Doubles, weights: Doubles) -> None:
         arrays = self._clusters.arrays
-        self.lost[cluster] += len(items)
+        self._lost[cluster] += len(items)
         self._weights[cluster] += weights.sum()
         self._sums[cluster] += weights @ items
         self._stale[cluster] = True
@@ -115,6 +139,7 @@ class Remaining:
 
     def sums(self) -> Doubles:
         """(k, w) the sums of the clusters without what left."""
+        self._subtract()
         return self._clusters.arrays["sums"] - self._sums
 
     def reached(self, farthest: float) -> float:
@@ -131,6 +156,7 @@ class Remaining:
 
     def update(self, removed: NDArray[np.bool_]) -> None:
         """Bring `arrays` up to date.  removed (extent,): whether the item at a position is gone."""
+        self._subtract()
         stale = np.flatnonzero(self._stale)
         if not len(stale):
             return
@@ -139,12 +165,12 @@ class Remaining:
         before = np.exp(arrays["log_sizes"][stale] - (arrays["bias_max"][stale] if "bias_max" in arrays else 0.0))
         left = before - self._weights[stale]
         count = np.diff(arrays["offsets"])[stale] - np.diff(np.searchsorted(arrays["gone"], arrays["offsets"]))[stale]
-        empty = count == self.lost[stale]
+        empty = count == self._lost[stale]
         few = ~empty & ((left < LEAST_LEFT * before) | (self._kind == "full"))
         self._clear(stale[empty])
         self._measure(stale[few], removed)
         kept = ~empty & ~few
-        self._downdate(stale[kept], before[kept], left[kept], (count - self.lost[stale])[kept])
+        self._downdate(stale[kept], before[kept], left[kept], (count - self._lost[stale])[kept])
         self._stale[:] = False
 
     def _clear(self, clusters: Integers) -> None:

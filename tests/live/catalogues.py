@@ -1,11 +1,29 @@
 """A plain dict as the model of a catalogue, and what a snapshot must have in common with it."""
 
+import os
+import warnings
+
 import numpy as np
 
 from softindex.remaining import MOMENTS
 from softindex.statements import check_items
 
 TEMPERATURE = 0.7
+
+
+def in_child(work):
+    """Run work in a forked process; returns whether it ended well."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitpid(child, 0)[1] == 0
 
 
 def model_law(model, query, temperature=TEMPERATURE):

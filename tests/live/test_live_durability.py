@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import pytest
 import softindex
 from softindex.live import LiveIndex, folding, log
 from softindex.live.log import DATABASE, Log
-from tests.live.catalogues import TEMPERATURE
+from tests.live.catalogues import TEMPERATURE, in_child
 
 D = 6
 QUERY = np.random.default_rng(9).standard_normal(D).astype(np.float32)
@@ -37,21 +36,6 @@ def path(tmp_path):
 def live(path):
     with softindex.open(path, create=vectors(300), compaction="manual") as opened:
         yield opened
-
-
-def in_child(work):
-    """Run work in a forked process; returns whether it ended well."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitpid(child, 0)[1] == 0
 
 
 def exact(snapshot, ids):
@@ -144,10 +128,11 @@ def test_disk_space_is_free_once_the_last_reader_of_an_old_snapshot_is_gone(live
 
 
 def test_the_log_gives_its_space_back_once_it_is_folded(live, path):
-    live.upsert(np.arange(20_000), vectors(20_000))
-    assert os.stat(path / (DATABASE + "-wal")).st_size + os.stat(path / DATABASE).st_size > 400_000
+    live.upsert(np.arange(50_000), vectors(50_000))
+    assert os.stat(path / (DATABASE + "-wal")).st_size + os.stat(path / DATABASE).st_size > 1_500_000
     live.compact()
-    assert os.stat(path / (DATABASE + "-wal")).st_size + os.stat(path / DATABASE).st_size < 50_000
+    assert os.stat(path / (DATABASE + "-wal")).st_size == log.RESERVED_BYTES
+    assert os.stat(path / DATABASE).st_size < 50_000
 
 
 def test_a_full_disk_changes_nothing_and_the_next_change_works(path):
@@ -158,7 +143,7 @@ def test_a_full_disk_changes_nothing_and_the_next_change_works(path):
             resource.setrlimit(resource.RLIMIT_FSIZE, (largest, hard))
             before, number = exact(live.snapshot(), np.arange(300)), live.number
             with pytest.raises(softindex.SaveError, match="Nothing was changed"):
-                live.upsert(np.arange(5000), vectors(5000, seed=1))
+                live.upsert(np.arange(60_000), vectors(60_000, seed=1))
             assert live.number == number
             np.testing.assert_array_equal(exact(live.snapshot(), np.arange(300)), before)
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

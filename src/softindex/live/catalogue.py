@@ -18,7 +18,7 @@ from softindex.live.compactor import Compactor
 from softindex.live.folding import PublishedFold, fold, freeze, is_due
 from softindex.live.generation import Generation, read_generation
 from softindex.live.locking import WriterLock
-from softindex.live.log import Log, Manifest, pieces
+from softindex.live.log import Log, Manifest, Operation, pieces
 from softindex.live.snapshot import snapshot_contents
 from softindex.live.space import disk_bytes, remove_unused
 from softindex.live.status import Status
@@ -248,10 +248,9 @@ class LiveIndex:
             parameters = self._parameters
             if parameters["ids"] is None:
                 parameters = {**parameters, "ids": "strings" if names.dtype.kind == "U" else "integers"}
-            with self._log.explaining("be written"), self._log.transaction():
-                self._log.append(self._number + 1, kind, names, rows, prior)
-                if parameters is not self._parameters:
-                    self._log.set_parameters(parameters)
+            with self._log.explaining("be written"):
+                changed = None if parameters is self._parameters else parameters
+                self._log.commit(Operation(self._number + 1, kind, names, rows, prior), changed)
             with self._changing:
                 if parameters is not self._parameters:
                     self._parameters = parameters
@@ -262,7 +261,8 @@ class LiveIndex:
                     _apply(self._changes, kind, names[part], *taken)
                 self._number += 1
                 self._snapshot = None
-            if self._background and self._compactor is not None and is_due(self._changes):
+                due = self._background and is_due(self._changes)
+            if due and self._compactor is not None:
                 self._compactor.wake()
             return self._number
 
@@ -319,7 +319,8 @@ class LiveIndex:
             if not changes.rows and not changes.removed_since:
                 return
             contents = self.snapshot()._contents if changes.count else None
-            frozen = freeze(changes, contents, self._number)
+            with self._changing:
+                frozen = freeze(changes, contents, self._number)
             parameters = self._parameters
         try:
             made = fold(self._place, frozen, parameters)

@@ -26,6 +26,10 @@ APPLICATION = 0x736F6678
 PIECE_BYTES = 8 << 20
 """A large batch is one transaction of rows of about this size: SQLite holds a row in memory."""
 BUSY_SECONDS = 10.0
+CHECKPOINT_PAGES = 256
+"""Pages in SQLite's log from which on they are moved to the database, and the log is written from its start again."""
+RESERVED_BYTES = 32 + (CHECKPOINT_PAGES + 64) * (24 + 4096)
+"""Room of SQLite's log that is written in advance: a sync of a file that grows also has to record its new size."""
 
 _SCHEMA = """
 CREATE TABLE manifest (one INTEGER PRIMARY KEY CHECK (one = 1), parameters TEXT NOT NULL, generation TEXT,
@@ -83,6 +87,7 @@ class Log:
                 connection.execute(f"PRAGMA user_version = {FORMAT}")
                 row = (json.dumps(dict(parameters), sort_keys=True), generation)
                 connection.execute("INSERT INTO manifest VALUES (1, ?, ?, 0, 0)", row)
+        log._reserve()
         return log
 
     @classmethod
@@ -107,6 +112,7 @@ class Log:
         if write:
             with log.explaining("be written"):
                 log._prepare_to_write()
+            log._reserve()
         return log
 
     def _check_format(self) -> None:
@@ -128,6 +134,20 @@ class Log:
             raise SaveError(f"{self._place} is on a file system where SQLite has no write-ahead log; use a local disk.")
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute("PRAGMA journal_size_limit = 16777216")
+        self._connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+
+    def _reserve(self) -> None:
+        """Extend SQLite's log by zeros, before anything else is written.
+
+        Its format ends at the first frame whose salt and checksum do not fit, so zeros after the last one mean nothing.
+        A disk without room for them is no error: the log then grows with every change.
+        """
+        with suppress(OSError):
+            file = os.open(os.path.join(self._place, DATABASE + "-wal"), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            try:
+                _fill_up(file, RESERVED_BYTES)
+            finally:
+                os.close(file)
 
     def _one(self, query: str, *values: Any) -> Any:
         return self._connection.execute(query, values).fetchone()[0]
@@ -170,20 +190,32 @@ class Log:
             raise CorruptIndexError(f"{self._place} has no manifest; restore the catalogue from a copy.")
         return Manifest(json.loads(row[0]), row[1], row[2], row[3])
 
-    def append(
-        self, number: int, kind: str, ids: NDArray[Any], vectors: Floats | None, log_bias: Floats | None
-    ) -> None:
-        """Log one change, inside a transaction."""
-        for part in pieces(len(ids), vectors):
-            values = [None if array is None else array[part].tobytes() for array in (vectors, log_bias)]
-            self._connection.execute(
-                "INSERT INTO operations (number, kind, ids, vectors, log_bias) VALUES (?, ?, ?, ?, ?)",
-                (number, kind, _encode(ids[part]), *values),
-            )
+    def commit(self, operation: Operation, parameters: Json | None = None) -> None:
+        """Log one change, and other parameters with it where they are given.  It is on disk when this returns."""
+        parts = pieces(len(operation.ids), operation.vectors)
+        if len(parts) == 1 and parameters is None:
+            # SQLite commits a single statement by itself.
+            self._insert(operation, parts[0])
+            return
+        with self.transaction():
+            for part in parts:
+                self._insert(operation, part)
+            if parameters is not None:
+                changed = (json.dumps(dict(parameters), sort_keys=True),)
+                self._connection.execute("UPDATE manifest SET parameters = ?", changed)
 
-    def set_parameters(self, parameters: Json) -> None:
-        """Replace the parameters, inside a transaction."""
-        self._connection.execute("UPDATE manifest SET parameters = ?", (json.dumps(dict(parameters), sort_keys=True),))
+    def _insert(self, operation: Operation, part: slice) -> None:
+        vectors, log_bias = operation.vectors, operation.log_bias
+        self._connection.execute(
+            "INSERT INTO operations (number, kind, ids, vectors, log_bias) VALUES (?, ?, ?, ?, ?)",
+            (
+                operation.number,
+                operation.kind,
+                _encode(operation.ids[part]),
+                None if vectors is None else vectors[part].tobytes(),
+                None if log_bias is None else log_bias[part].tobytes(),
+            ),
+        )
 
     def publish(self, manifest: Manifest) -> None:
         """Make a generation the present one, and forget the operations that are part of it, inside a transaction."""
@@ -197,6 +229,7 @@ class Log:
             # Frees one page per step, and only a script is stepped to its end.
             self._connection.executescript("PRAGMA incremental_vacuum")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._reserve()
 
     def operations(self, after: int, width: int, *, strings: bool) -> Iterator[Operation]:
         """The operations with larger numbers, in order; width: numbers in a vector."""
@@ -230,6 +263,21 @@ def _connect(target: str) -> sqlite3.Connection:
         )
     except sqlite3.Error as error:
         raise StorageError(f"{target} could not be opened: {error}; check its permissions and the disk.") from error
+
+
+def _fill_up(file: int, size: int) -> None:
+    """Append zeros to the file up to this size, or nothing where the disk has no room for all of them."""
+    before = os.fstat(file).st_size
+    missing = size - before
+    if missing <= 0:
+        return
+    try:
+        complete = os.write(file, bytes(missing)) == missing
+        os.fdatasync(file)
+    except OSError:
+        complete = False
+    if not complete:
+        os.ftruncate(file, before)
 
 
 def _has_content(path: str) -> bool:
