@@ -26,7 +26,7 @@ from softindex.index import Index
 from softindex.kernels import dot_error
 from softindex.laws import CERTIFIED, LAWS, TOLERANCE, TOP_K, check_tolerance
 from softindex.progress import reporting
-from softindex.records import Doubles, Draws, Floats, Ids, Integers, Report
+from softindex.records import Doubles, Draws, Floats, Integers, Report
 from softindex.restrictions import DEFAULT_K
 
 __all__ = ["QUERIES", "TEMPERATURES", "run_audit"]
@@ -182,8 +182,7 @@ class _Trial:
         """Seconds of each draw; exact is always timed, as the speed-up is relative to it."""
 
         def draw(row: int, method: AuditMethod) -> Draws:
-            left = self._left_out(method)
-            return self._draw(method, self.queries[row], 1, None if left is None else left[row])
+            return self._draw(method, self.queries[row], 1, None if self.exclude is None else self.exclude[row])
 
         functions = {method: partial(draw, method=method) for method in dict.fromkeys((EXACT, *methods))}
         # A first round without the clock: the first call of each method does extra work once.
@@ -192,21 +191,12 @@ class _Trial:
         timed = min(len(self.queries), TIMED, max(FEWEST_TIMED, affordable))
         return take_turns(functions, range(timed), report=lambda done, total: self._report("timing", done, total))
 
-    def _left_out(self, method: AuditMethod) -> Ids | None:
-        """What draws exclude whose cost is measured: only adaptive probes depend on it.
-
-        To the others it would add the look-up of ids; and certified draws with exclusions score every item.
-        """
-        return self.exclude if method.adaptive else None
-
     def _row(self, method: AuditMethod, seconds: Doubles, reference: float) -> Row:
-        left = self._left_out(method)
-        draws = self._draw(method, self.queries, self.threads, left)
-        stating = draws if left is self.exclude else self._draw(method, self.queries, self.threads, self.exclude)
+        draws = self._draw(method, self.queries, self.threads, exclude=self.exclude)
         distances, estimate = self._measure(method)
         microseconds = Measured(*(value * 1e6 for value in median_interval(seconds)))
         missed = None if estimate is None else _mean(np.abs(estimate - self.log_partition[: len(estimate)]))
-        stated = np.asarray(stating.error)
+        stated = np.asarray(draws.error)
         states = not np.isnan(stated).any()
         judged = states and method.estimates
         return Row(
@@ -226,7 +216,7 @@ class _Trial:
             proven=method.method == CERTIFIED,
             covered=float((distances.total_variation <= stated).mean()) if judged else None,
             exceeded=float((distances.total_variation > 2 * stated + SLACK).mean()) if judged else None,
-            confidence=stating.confidence,
+            confidence=draws.confidence,
         )
 
     def _measure(self, method: AuditMethod) -> tuple[Distances, Doubles | None]:

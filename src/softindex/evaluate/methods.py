@@ -66,11 +66,6 @@ class AuditMethod:
         return self.method in LAWS and LAWS[self.method].kind == "estimated"
 
     @property
-    def adaptive(self) -> bool:
-        """Whether the method chooses its probes for each query, and so scans more where much is excluded."""
-        return self.estimates and self.probes is None
-
-    @property
     def options(self) -> dict[str, Any]:
         """The arguments for `Index.sample`, `Index.log_prob` and `Index.cluster_log_masses`."""
         return {"method": self.method, "probes": self.probes, "tolerance": self.tolerance}
