@@ -14,6 +14,7 @@ SECTIONS = {
     "fidelity": "fidelity:run",
     "stated": "stated:run",
     "defaults": "defaults:run",
+    "many-draws": "draws:run_many",
     "threads": "draws:run_threads",
     "limits": "limits:run",
     "restricted": "restricted:run",
@@ -33,7 +34,19 @@ SECTIONS = {
     "ray": "shards:run",
     "large": "large:run",
 }
-USUAL = ("audit", "draws", "limits", "fidelity", "stated", "defaults", "threads", "restricted", "build", "partition")
+USUAL = (
+    "audit",
+    "draws",
+    "limits",
+    "many-draws",
+    "fidelity",
+    "stated",
+    "defaults",
+    "threads",
+    "restricted",
+    "build",
+    "partition",
+)
 """The sections that run when none is named."""
 ONE_THREAD = (
     "adaptive",
@@ -43,6 +56,7 @@ ONE_THREAD = (
     "fidelity",
     "stated",
     "defaults",
+    "many-draws",
     "threads",
     "limits",
     "restricted",

@@ -1,4 +1,4 @@
-"""Latency of one draw for one query, called from Python, and throughput of batches by number of threads."""
+"""Latency of one draw for one query, called from Python, of many draws, and of batches by number of threads."""
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from softindex.evaluate.methods import name_dispersion
 from softindex.evaluate.timing import take_turns
 
 TEMPERATURE = 0.1
+FLAT = 0.2
 CLUSTERS = 1024
 EXACT, PLAIN, TUNED = "NumPy exact", "NumPy s-2ls, plain", "NumPy s-2ls, tuned"
 
@@ -66,6 +67,29 @@ def run(options):
     if words is not None:
         tables.append(latency_table(f"GloVe, {len(words):,} x 100, unit length", words))
     return tables
+
+
+def run_many(options):
+    """What several draws for each query cost, one query at a time and in a batch that shares its reads."""
+    words = glove()
+    if words is None:
+        return []
+    held = np.random.default_rng(3).choice(len(words), size=256, replace=False)
+    queries, items = words[held], np.delete(words, held, axis=0)
+    rows = []
+    for storage in ("float32", "int8"):
+        index = softindex.build(items, storage=storage, progress=True)
+        for size in (1, len(queries)):
+            functions = {
+                n: lambda batch, n=n, index=index: index.sample(batch, n, temperature=FLAT, threads=1)
+                for n in (1, 10, 100)
+            }
+            batches = [queries[i : i + size] for i in range(0, len(queries), size)] * (9 if size > 1 else 1)
+            medians = interleave(functions, batches, stretch=20 if size == 1 else 1)
+            rows.append([storage, str(size), *(f"{medians[n] / size * 1e6:,.0f}" for n in (1, 10, 100))])
+            rows[-1].append(f"{medians[100] / medians[1]:.1f}x")
+    title = f"GloVe, {len(items):,} x 100, held-out queries, t = {FLAT}, one thread: microseconds for each query"
+    return [Table(title, ["storage", "queries", "1 draw", "10 draws", "100 draws", "100 against 1"], rows)]
 
 
 def run_threads(options):
