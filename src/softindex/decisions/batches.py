@@ -83,12 +83,18 @@ class Batch:
 def read_batches(path: str, most: int, first: int, rewards: Rewards) -> Iterator[Batch]:
     """The batches of one file; first: number of its first row in the log."""
     pa, parquet = schema.arrow()
-    file = parquet.ParquetFile(path)
-    names = set(file.schema_arrow.names)
+    with schema.reading(path):
+        file = parquet.ParquetFile(path)
+        names = set(file.schema_arrow.names)
     if not set(schema.COLUMNS) <= names:
         missing = min(set(schema.COLUMNS) - names)
         raise InputError(f"{path} has no column {missing!r}; it is no log of decisions of this version.")
-    for part in file.iter_batches(batch_size=most):
+    parts = file.iter_batches(batch_size=most)
+    while True:
+        with schema.reading(path):
+            part = next(parts, None)
+        if part is None:
+            return
         table = pa.table(part)
         for rows in _groups(table):
             chosen = table if len(rows) == len(table) else table.take(pa.array(rows))

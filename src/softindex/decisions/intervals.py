@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from softindex.arguments import check_count
+from softindex.arguments import check_count, check_seed
 from softindex.errors import InputError
 from softindex.records import Doubles
 
@@ -57,7 +57,7 @@ def find_interval(
         half = _bernstein(columns[:, 0], confidence, reach)
         return Interval(value, value - half, value + half, confidence, interval)
     tails = (1 - confidence) / 2
-    resampled = estimate(_resampled_means(columns, check_count(repeats, "repeats"), seed))
+    resampled = estimate(_resampled_means(columns, check_count(repeats, "repeats"), check_seed(seed)))
     low, high = np.quantile(resampled, [tails, 1 - tails])
     return Interval(value, float(low), float(high), confidence, interval)
 

@@ -13,12 +13,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from softindex.arguments import as_array
+from softindex.arguments import as_array, check_vectors
 from softindex.decisions import schema
 from softindex.decisions.batches import Batch, read_batches
 from softindex.decisions.rewards import Rewards, read_rewards
 from softindex.errors import InputError, show
-from softindex.records import Draws
+from softindex.records import Doubles, Draws, Integers
 from softindex.temperatures import Temperature, check_each_temperature
 
 __all__ = ["Log"]
@@ -74,12 +74,15 @@ class Log:
         unknown = options.keys() - {*schema.OPTIONS, "exclude", "allow", "seed", "threads"}
         if unknown:
             raise InputError(f"{show(min(unknown))} is no option of a draw; pass the options of the call of sample.")
+        if not isinstance(draws, Draws):
+            raise InputError(f"draws are a {type(draws).__name__}; pass what sample returned.")
         single = draws.ids.ndim == 1
         b, given = 1 if single else len(draws.ids), as_array(queries, "queries")
         # Queries of learned similarities may be several components.
         vectors = np.ascontiguousarray(given.reshape(1 if single else len(given), -1), np.float32)
         if len(vectors) != b:
             raise InputError(f"there are {len(vectors)} queries but {b} rows of draws; pass the queries of that call.")
+        check_vectors(vectors, name="queries")
         each = np.broadcast_to(check_each_temperature(temperature, b), b)
         name = uuid.uuid4().hex if request_id is None else request_id
         names = [schema.decision_id(name, row) for row in range(b)]
@@ -112,8 +115,8 @@ class Log:
             rewards: (m,) one for each; or (m, n), one for each item of a slate.
             position: (m,) which item of the slate each reward is for, from 0; None: of the decision as a whole.
         """
-        names, values = np.atleast_1d(decision_ids), np.asarray(rewards, np.float64)
-        places = None if position is None else np.atleast_1d(position)
+        names, values = np.atleast_1d(decision_ids), _as_rewards(rewards)
+        places = None if position is None else _as_places(position)
         if values.ndim == 2 and places is None:
             places = np.tile(np.arange(values.shape[1]), len(values))
             names = names.repeat(values.shape[1]) if len(names) == len(values) else names
@@ -147,14 +150,14 @@ class Log:
         first = 0
         for path in self._files(DECISIONS):
             yield from read_batches(path, rows, first, rewards)
-            first += self._parquet.read_metadata(path).num_rows
+            first += self._count(path)
 
     def rewards(self) -> Rewards:
         """The sum of the rewards of every decision."""
         return read_rewards(self._files(REWARDS))
 
     def __len__(self) -> int:
-        return sum(self._parquet.read_metadata(path).num_rows for path in self._files(DECISIONS))
+        return sum(map(self._count, self._files(DECISIONS)))
 
     def __enter__(self) -> Self:
         return self
@@ -166,6 +169,10 @@ class Log:
 
     def __repr__(self) -> str:
         return f"<softindex.decisions.Log: {self._folder}>"
+
+    def _count(self, path: str) -> int:
+        with schema.reading(path):
+            return int(self._parquet.read_metadata(path).num_rows)
 
     def _files(self, kind: str) -> list[str]:
         self.flush()
@@ -191,6 +198,20 @@ class Log:
         return self._pa.ListArray.from_arrays(
             offsets, self._pa.array(flat.tolist() if flat.dtype.kind == "U" else flat)
         )
+
+
+def _as_rewards(rewards: Any) -> Doubles:
+    given = as_array(rewards, "rewards")
+    if given.dtype.kind not in "biuf":
+        raise InputError(f"rewards are of type {given.dtype}; pass numbers.")
+    return given.astype(np.float64)
+
+
+def _as_places(position: Any) -> Integers:
+    places = np.atleast_1d(as_array(position, "position"))
+    if places.dtype.kind not in "iu" or (places < 0).any():
+        raise InputError("a position is no integer of at least 0; pass the place of the item in its slate, from 0.")
+    return places.astype(np.int64)
 
 
 def _ids_of_each(ids: Any, b: int, name: str) -> list[Any]:

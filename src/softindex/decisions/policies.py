@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from softindex.arguments import check_temperature
 from softindex.decisions.batches import Batch
 from softindex.errors import InputError, show
 from softindex.records import Doubles, Draws, Floats
@@ -33,6 +34,7 @@ class Policy:
     """Turns logged queries into those of this index, where another model made it."""
 
     def __post_init__(self) -> None:
+        check_temperature(self.temperature)
         wrong = self.options.keys() - {*LAW, "unknown", "threads"}
         if wrong:
             raise InputError(f"{show(min(wrong))} is no option of a policy; pass some of {', '.join(LAW)}.")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from softindex.decisions import schema
+from softindex.errors import InputError
 from softindex.records import Doubles
 
 __all__ = ["Rewards", "read_rewards"]
@@ -36,10 +37,10 @@ class Rewards:
             rows = compute.index_in(self.names, value_set=decision_ids).to_numpy(zero_copy_only=False)
             here = np.flatnonzero(~np.isnan(rows.astype(np.float64)))
             at, places = rows[here].astype(np.int64), self.positions[here]
-            inside = places < n
-            np.add.at(
-                found, (at[inside], np.where(places[inside] < 0, n - 1, places[inside])), self.values[here][inside]
-            )
+            for wrong in np.flatnonzero(places >= n):
+                name = self.names[int(here[wrong])].as_py()
+                raise InputError(f"a reward is for position {places[wrong]} of {name}, which has {n} items, from 0 on.")
+            np.add.at(found, (at, np.where(places < 0, n - 1, places)), self.values[here])
             known[at] = True
         return found, known
 
@@ -49,7 +50,11 @@ def read_rewards(paths: list[str]) -> Rewards:
     pa, parquet = schema.arrow()
     if not paths:
         return Rewards(pa.array([], pa.string()), np.empty(0, np.int64), np.empty(0))
-    table = pa.concat_tables([parquet.read_table(path) for path in paths])
+    tables = []
+    for path in paths:
+        with schema.reading(path):
+            tables.append(parquet.read_table(path))
+    table = pa.concat_tables(tables)
     summed = table.group_by(["decision_id", "position"]).aggregate([("reward", "sum")])
     positions = summed["position"].fill_null(-1).to_numpy()
     return Rewards(summed["decision_id"].combine_chunks(), positions.astype(np.int64), summed["reward_sum"].to_numpy())

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from softindex.errors import MissingDependencyError, SaveError
+from softindex.errors import InputError, MissingDependencyError, SaveError
 
-__all__ = ["COLUMNS", "OPTIONS", "REWARDS", "arrow", "decision_id", "make_table", "sync", "write_file"]
+__all__ = ["COLUMNS", "OPTIONS", "REWARDS", "arrow", "decision_id", "make_table", "reading", "sync", "write_file"]
 
 COLUMNS: dict[str, str] = {
     "decision_id": "text",
@@ -93,6 +94,17 @@ def write_file(table: Any, path: str) -> None:
         sync(folder or ".")
     except OSError as error:
         raise SaveError(f"{path} could not be written ({error}); choose another directory or make room.") from error
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Say in a sentence that a file cannot be read."""
+    pa, _ = arrow()
+    try:
+        yield
+    except (pa.lib.ArrowException, OSError) as error:
+        reason = str(error).partition(". ")[0].rstrip(".")
+        raise InputError(f"{path} cannot be read ({reason}); restore it, or take it out of the log.") from error
 
 
 def sync(path: str) -> None:

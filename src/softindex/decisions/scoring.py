@@ -18,6 +18,8 @@ __all__ = ["RewardModel", "Scored", "score"]
 
 RewardModel = Callable[[Floats, Ids], Doubles]
 """Takes queries (b, d) and ids (b, m), and returns expected rewards (b, m)."""
+ROUNDING = 1e-6
+"""The logarithm of a probability is not above this."""
 STATED = 1024
 """Decisions whose stated error under the policy is looked at."""
 
@@ -111,6 +113,8 @@ def score(
                 report("scoring decisions", done, total)
     if not parts:
         raise InputError("the log holds no decisions; check the directory, and that the server has closed its files.")
+    if not any(part["rewarded"].any() for part in parts) and len(log.rewards().names):
+        raise InputError("no reward belongs to a decision of the log; pass the decision ids that append returned.")
     if len({part["rewards"].shape[1] for part in parts}) > 1:
         raise InputError("decisions have different numbers of items; keep logs of different slates in two directories.")
     order = np.argsort(np.concatenate([part.pop("rows") for part in parts]), kind="stable")
@@ -128,7 +132,7 @@ def _score_batch(batch: Batch, policy: Any, model: RewardModel | None, draws: in
         "rewards": batch.rewards,
         "rewarded": batch.rewarded,
         "logged": batch.log_prob,
-        "target": policy.log_prob(batch),
+        "target": _target(policy, batch),
         "low": batch.low,
         "high": batch.high,
         "restricted": np.full(len(batch), batch.restricted),
@@ -139,9 +143,27 @@ def _score_batch(batch: Batch, policy: Any, model: RewardModel | None, draws: in
         if batch.queries is None:
             raise InputError("this log keeps hashes of the queries; a reward model needs the queries themselves.")
         shown = policy.sample(batch, draws, seed)
-        part["predicted"] = np.asarray(model(batch.queries, batch.ids), np.float64)
-        part["expected"] = np.asarray(model(batch.queries, shown.ids), np.float64).mean(axis=1, keepdims=True)
+        part["predicted"] = _predict(model, batch.queries, batch.ids)
+        part["expected"] = _predict(model, batch.queries, shown.ids).mean(axis=1, keepdims=True)
     return part
+
+
+def _target(policy: Any, batch: Batch) -> Doubles:
+    if not hasattr(policy, "log_prob"):
+        raise InputError(f"the policy is a {type(policy).__name__}; pass a Policy or an object with log_prob(batch).")
+    found = np.asarray(policy.log_prob(batch), np.float64)
+    if found.shape != batch.log_prob.shape:
+        raise InputError(f"log_prob of the policy has shape {found.shape}; expected {batch.log_prob.shape}.")
+    if not (found <= ROUNDING).all():
+        raise InputError("log_prob of the policy has a value that is no log-probability: above 0, or not a number.")
+    return found
+
+
+def _predict(model: RewardModel, queries: Floats, ids: Ids) -> Doubles:
+    found = np.asarray(model(queries, ids), np.float64)
+    if found.shape != ids.shape or not np.isfinite(found).all():
+        raise InputError(f"the reward model returned shape {found.shape}; expected {ids.shape} finite numbers.")
+    return found
 
 
 class _Stated:
