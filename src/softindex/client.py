@@ -7,7 +7,6 @@ import json
 import random
 import time
 from collections.abc import Mapping
-from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -20,13 +19,13 @@ from softindex.errors import (
     CorruptIndexError,
     InputError,
     MethodError,
-    MissingDependencyError,
     SaveError,
     ServiceError,
     SoftindexError,
     UnknownIdError,
     show,
 )
+from softindex.optional import need
 from softindex.records import Doubles, Draws, Estimate, Floats, Ids, TopK
 from softindex.temperatures import Temperature
 
@@ -62,7 +61,7 @@ class Client:
     """
 
     def __init__(self, url: str, key: str | None = None, *, timeout: float = 30.0, retries: int = 3) -> None:
-        self._httpx = _need_httpx()
+        self._httpx = need("httpx", user="softindex.Client", extra="serve")
         self._retries = 0 if retries == 0 else check_count(retries, "retries", 100)
         headers = {} if key is None else {"authorization": f"Bearer {key}"}
         seconds = check_positive(timeout, "timeout", 30.0)
@@ -237,15 +236,6 @@ def _check_url(url: str) -> str:
     if not good:
         raise InputError(f"url is {show(url)}; expected one such as 'http://127.0.0.1:8080'.")
     return url
-
-
-def _need_httpx() -> Any:
-    try:
-        return import_module("httpx")
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            'softindex.Client needs httpx; run pip install ".[serve]" in a checkout of softindex.'
-        ) from error
 
 
 def _pause(number: int, stated: str | None) -> None:

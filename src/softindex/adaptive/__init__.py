@@ -5,9 +5,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from softindex import optional as _optional
 from softindex.adaptive.softmax import GUARANTEES, AdaptiveSoftmax, from_stored
 from softindex.adaptive.speculative import Speculated, speculate
-from softindex.optional import load_with_torch
 
 if TYPE_CHECKING:
     from softindex.adaptive.head import Head, Tokens
@@ -16,4 +16,4 @@ __all__ = ["GUARANTEES", "AdaptiveSoftmax", "Head", "Speculated", "Tokens", "fro
 
 
 def __getattr__(name: str) -> Any:
-    return load_with_torch(__name__, {"Head": "head", "Tokens": "head"}, name, "train")
+    return _optional.load(__name__, {"Head": "head", "Tokens": "head"}, name, "train")

@@ -9,7 +9,8 @@ import typer
 
 from softindex.cli.options import app
 from softindex.cli.printing import print_line
-from softindex.errors import InputError, MissingDependencyError
+from softindex.errors import InputError
+from softindex.optional import need
 
 __all__: list[str] = []
 
@@ -87,13 +88,7 @@ def serve(
 
 
 def _service() -> Any:
-    try:
-        from softindex import service
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            f'softindex serve needs {error.name}; run pip install ".[serve]" in a checkout of softindex.'
-        ) from error
-    return service
+    return need("softindex.service", user="softindex serve", extra="serve")
 
 
 def _announce(url: str) -> None:

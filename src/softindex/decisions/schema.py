@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from softindex.errors import InputError, MissingDependencyError, SaveError
+from softindex.errors import InputError, SaveError
+from softindex.optional import need
 
 __all__ = ["COLUMNS", "OPTIONS", "REWARDS", "arrow", "decision_id", "make_table", "reading", "sync", "write_file"]
 
@@ -118,12 +118,8 @@ def sync(path: str) -> None:
 
 def arrow() -> tuple[Any, Any]:
     """pyarrow and pyarrow.parquet, imported on first use."""
-    try:
-        return import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            'a log of decisions needs pyarrow; run pip install ".[data]" in a checkout of softindex.'
-        ) from error
+    first, second = (need(name, user="a log of decisions", extra="data") for name in ("pyarrow", "pyarrow.parquet"))
+    return first, second
 
 
 def _is_text(ids: Any) -> bool:

@@ -5,12 +5,12 @@ Training needs torch; those names load it on first use.  A `MixtureIndex` does n
 
 from typing import TYPE_CHECKING, Any
 
+from softindex import optional as _optional
 from softindex.mol.decomposition import Decomposition, decompose
 from softindex.mol.index import MixtureIndex, build
 from softindex.mol.retrieval import METHODS
 from softindex.mol.sampling import SAMPLE_METHODS
 from softindex.mol.spec import Gate, ItemSide, LearnedSimilarity, QueryWeights, SimilaritySpec
-from softindex.optional import load_with_torch
 
 if TYPE_CHECKING:
     from softindex.mol.dots import DotProduct, MaxSim
@@ -46,4 +46,4 @@ _NEED_TORCH = {
 
 
 def __getattr__(name: str) -> Any:
-    return load_with_torch(__name__, _NEED_TORCH, name, "mol")
+    return _optional.load(__name__, _NEED_TORCH, name, "mol")

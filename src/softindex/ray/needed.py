@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
-from softindex.errors import InputError, MissingDependencyError, show
+from softindex import optional
+from softindex.errors import InputError, show
 
 __all__ = ["connect", "connected", "need"]
 
 
 def need(name: str = "ray") -> Any:
     """The module `ray`, or one inside it."""
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            f'softindex.ray needs {error.name}; run pip install ".[ray]" in a checkout of softindex.'
-        ) from error
+    return optional.need(name, user="softindex.ray", extra="ray")
 
 
 def connect(address: str) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from softindex.errors import InputError, MissingDependencyError
+from softindex import optional
+from softindex.errors import InputError
 
 BLOCK_VALUES = 1 << 20
 """Values converted at a time: 4 MB of float32 stays near the cache and bounds the working memory."""
@@ -84,9 +84,4 @@ def _listing(entries: Mapping[str, Entry]) -> str:
 
 def need(package: str, path: str) -> Any:
     """Import an optional package; MissingDependencyError says how to install it."""
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise MissingDependencyError(
-            f'reading {path} needs {package}; run pip install ".[data]" in a checkout of softindex.'
-        ) from error
+    return optional.need(package, user=f"reading {path}", extra="data")
