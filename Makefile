@@ -8,7 +8,7 @@ STUB := src/softindex/kernels/_native.pyi
 # Generates the types of the compiled module into the file $(1).
 write_stub = $(BIN)/python -m nanobind.stubgen -q -m softindex.kernels._native -o $(1) && $(BIN)/ruff format -q $(1)
 
-.PHONY: demo serve-demo test test-arm fuzz wheel check-workflows test-browser test-ray crash crash-serve mutate check stub docs install bench sanitize sanitize-threads soak clean
+.PHONY: demo serve-demo test test-arm fuzz wheel check-workflows test-browser test-ray test-plugins crash crash-serve mutate check stub docs install bench sanitize sanitize-threads soak clean
 
 demo: .venv/core
 	$(BIN)/softindex demo
@@ -44,6 +44,11 @@ test-browser: .venv/all
 # Shards on three Ray nodes of this machine: `make test` runs the first part of it.
 test-ray: .venv/all
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/distributed/story.py --all
+
+# The plug-ins with the libraries themselves, in an environment of its own: RecTools needs NumPy 1 on Python 3.11, and
+# together they are a gigabyte. `make test` skips these tests.
+test-plugins: .venv-plugins/ready
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv-plugins/bin/python -m pytest -n auto tests/plugins
 
 check: .venv/all
 	$(BIN)/ruff check .
@@ -148,7 +153,7 @@ soak: .venv/all
 	$(BIN)/python -m tests.soak --seconds $(SECONDS)
 
 clean:
-	rm -rf .venv build site
+	rm -rf .venv .venv-plugins build site
 
 .venv/tools: constraints.txt
 	$(PYTHON) -m venv .venv
@@ -165,6 +170,14 @@ clean:
 
 .venv/bench: .venv/all
 	$(PIP) install -c constraints.txt --no-build-isolation -e ".[data,train,mol,serve,ray,dev,bench]"
+	touch $@
+
+.venv-plugins/ready: constraints-plugins.txt $(SOURCES)
+	$(PYTHON) -m venv .venv-plugins
+	.venv-plugins/bin/python -m pip --disable-pip-version-check -q install -c constraints-plugins.txt \
+	  scikit-build-core nanobind cmake ninja pytest pytest-xdist hypothesis
+	PATH=$(abspath .venv-plugins/bin):$$PATH .venv-plugins/bin/python -m pip --disable-pip-version-check -q install \
+	  -c constraints-plugins.txt --no-build-isolation -e ".[train,plugins]"
 	touch $@
 
 .venv/docs: .venv/core

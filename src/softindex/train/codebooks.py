@@ -112,7 +112,8 @@ def fit_codebooks(
             if part.start == part.stop:
                 continue
             # Residuals are written into the array below, so the caller's items must be copied.
-            target = np.array(rows[:, part], order="C", copy=rows is items or None)
+            copied = np.array if rows is items else np.asarray
+            target = copied(rows[:, part], order="C")
             given = None if before is None else np.ascontiguousarray(before[place][:, part])
             books[place, :, part], codes[:, place] = _quantize(target, codewords, weights, given, rounds, random, pool)
             if quantizer == "rq" and place == 0:

@@ -1,0 +1,24 @@
+"""RefreshCallback: refreshes a sampler while a Trainer of pytorch_lightning, the older name of Lightning trains."""
+
+from __future__ import annotations
+
+from softindex.train.plugins.watching import LightningHooks, missing
+
+try:
+    from pytorch_lightning import Callback
+except ImportError as error:
+    raise missing("pytorch-lightning", "pytorch-lightning", error) from error
+
+__all__ = ["RefreshCallback"]
+
+
+class RefreshCallback(LightningHooks, Callback):
+    """Refreshes the sampler before training if it has no tables, then whenever the Refresher finds it due.
+
+    A batch counts as a step, also where the gradients of several batches are accumulated.  For `lightning` import it
+    from `softindex.train.plugins.lightning`: the two names of the library do not mix.
+
+    Args:
+        refresher: Refreshes the sampler.
+        loss: The loss of the LightningModule, which hands its queries to the Refresher; None if there is none.
+    """
