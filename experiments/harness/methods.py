@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from experiments.harness.baselines import ScalableCrossEntropy, fused_cross_entropy
+from experiments.harness.baselines import ReducedCrossEntropy, ScalableCrossEntropy, fused_cross_entropy
 from softindex.train import (
     InBatchSampler,
     MIDXSampler,
@@ -21,6 +21,7 @@ METHODS = {
     "unigram": "unigram",
     "in-batch": "in-batch",
     "sce": "SCE",
+    "rece": "RECE",
     "midx-pq": "MIDX, product codes",
     "midx-rq": "MIDX, residual codes",
     "midx-beyond": "MIDX, weighted",
@@ -34,10 +35,12 @@ RECENT = 4096
 """Recent queries kept for refreshing the weighted index."""
 IGNORED = -100
 """Target that does not count, as in torch."""
-UNSAMPLED = ("full", "fused", "sce")
+UNSAMPLED = ("full", "fused", "sce", "rece")
 """Methods without a sampler."""
 BUCKETS, SHARE = 16, 2
 """Buckets of SCE, and queries and items in each for every draw of the other methods."""
+ROUNDS = 2
+"""Rounds of RECE; a query meets about as many items in each as SCE has in a bucket."""
 
 
 def due(step, every):
@@ -57,7 +60,7 @@ class Objective(nn.Module):
         self.register_buffer("counts", torch.as_tensor(counts, dtype=torch.float32), persistent=False)
         self.register_buffer("recent", torch.empty(0, 0))
         self.sampled = None if method in UNSAMPLED else _sampled_loss(method, len(counts), draws, codewords)
-        self.unsampled = _unsampled_loss(method, draws)
+        self.unsampled = _unsampled_loss(method, len(counts), draws)
 
     def forward(self, queries, targets, items, bias=None):
         """Mean loss of queries (b, d) with targets (b,); IGNORED targets do not count."""
@@ -89,13 +92,16 @@ def _cross_entropy(queries, targets, items, bias):
     return functional.cross_entropy(functional.linear(queries, items, bias), targets, ignore_index=IGNORED)
 
 
-def _unsampled_loss(method, draws):
+def _unsampled_loss(method, items, draws):
     """The loss of a method without a sampler; None for the others.
 
     A bucket of SCE holds as many queries as items.
     """
     if method == "sce":
         return ScalableCrossEntropy(BUCKETS, SHARE * draws, SHARE * draws)
+    if method == "rece":
+        # A query meets the items of three chunks.
+        return ReducedCrossEntropy(ROUNDS, max(1, 3 * items // (SHARE * draws)))
     return {"full": _cross_entropy, "fused": fused_cross_entropy}.get(method)
 
 

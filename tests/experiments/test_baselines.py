@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from experiments.harness.baselines import ScalableCrossEntropy, fused_cross_entropy
+from experiments.harness.baselines import ReducedCrossEntropy, ScalableCrossEntropy, fused_cross_entropy
 
 
 def problem():
@@ -44,6 +44,41 @@ def test_small_buckets_are_their_definition(buckets):
             logits = items.detach()[classes] @ rows[row] + bias[classes]
             worst[row] = max(worst.get(row, -1.0), float(logits.logsumexp(0) - logits[0]))
     assert found.item() == pytest.approx(sum(worst.values()) / len(worst), rel=1e-12)
+    found.backward()
+    assert bool(torch.isfinite(queries.grad).all())
+    assert bool((queries.grad[4] == 0).all())
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_one_chunk_is_the_full_softmax_however_often_items_are_met(rounds):
+    queries, targets, items, bias = problem()
+    loss = ReducedCrossEntropy(rounds, 1)(queries, targets, items, bias)
+    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(queries @ items.T + bias, targets))
+
+
+@pytest.mark.parametrize(("rounds", "chunks", "beside"), [(1, 5, 0), (1, 4, 1), (2, 7, 1), (3, 20, 2)])
+def test_chunks_are_their_definition(rounds, chunks, beside):
+    queries, targets, items, bias = problem()
+    torch.manual_seed(3)
+    found = ReducedCrossEntropy(rounds, chunks, beside)(queries, targets, items, bias)
+    torch.manual_seed(3)
+    rows, wanted = queries.detach()[targets != -100], targets[targets != -100]
+    met = [{int(target)} for target in wanted]
+    for _ in range(rounds):
+        anchors = torch.randn(chunks, 5, dtype=torch.float64)
+        order, others = (
+            sorted(range(len(side)), key=lambda place, side=side: int((anchors @ side[place]).argmax()))
+            for side in (rows, items.detach())
+        )
+        many, most = -(-len(rows) // chunks), -(-len(items) // chunks)
+        for place, row in enumerate(order):
+            first = (place // many - beside) * most
+            met[row] |= set(others[max(0, first) : max(0, first + (2 * beside + 1) * most)])
+    losses = []
+    for row, classes in enumerate(met):
+        logits = items.detach() @ rows[row] + bias
+        losses.append(float(logits[sorted(classes)].logsumexp(0) - logits[wanted[row]]))
+    assert found.item() == pytest.approx(sum(losses) / len(losses), rel=1e-12)
     found.backward()
     assert bool(torch.isfinite(queries.grad).all())
     assert bool((queries.grad[4] == 0).all())
