@@ -177,7 +177,7 @@ clean:
 	.venv-plugins/bin/python -m pip --disable-pip-version-check -q install -c constraints-plugins.txt \
 	  scikit-build-core nanobind cmake ninja pytest pytest-xdist hypothesis
 	PATH=$(abspath .venv-plugins/bin):$$PATH .venv-plugins/bin/python -m pip --disable-pip-version-check -q install \
-	  -c constraints-plugins.txt --no-build-isolation -e ".[train,plugins]"
+	  -c constraints-plugins.txt --no-build-isolation -C build-dir=build/plugins -e ".[train,plugins]"
 	touch $@
 
 .venv/docs: .venv/core
