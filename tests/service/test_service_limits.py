@@ -1,10 +1,12 @@
 """Whatever comes is bounded and answered: sizes, slow and silent clients, nonsense, and too many at once."""
 
+import asyncio
 import json
 import selectors
 import socket
 import threading
 import time
+from functools import partial
 
 import pytest
 from servers import D, Process, items, running, wait_until
@@ -14,6 +16,7 @@ from softindex.service import Limits
 from softindex.service.gate import Gate
 
 QUERY = items(1).tolist()
+PROBE = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -161,12 +164,7 @@ def test_too_many_at_once_are_429_and_the_rest_is_served(saved):
         b"content-length: %d\r\n\r\n%s" % (len(body), body)
     )
     with running(saved, in_flight=2) as server:
-        peers = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(60)]
-        for peer in peers:
-            # Connections that are not accepted yet would be served one after the other.
-            peer.settimeout(20)
-            peer.sendall(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
-            assert b" 200 " in peer.recv(65536)
+        peers = accepted_connections(server.port, 60)
         sent = threading.Event()
         server.state.served.function = once(sent, server.state.served.function)
         for peer in peers:
@@ -182,6 +180,39 @@ def test_too_many_at_once_are_429_and_the_rest_is_served(saved):
         assert 'softindex_rejected_total{reason="busy"}' in server.client.get("/metrics").text
 
 
+def test_what_arrives_during_a_draw_is_looked_at_before_the_next():
+    """Draws that wait take turns with the loop: what arrives meanwhile does not wait for all of them."""
+    gate, seen = Gate(Limits()), []
+
+    async def serve():
+        loop = asyncio.get_running_loop()
+
+        def draw(number):
+            seen.append(f"draw {number}")
+            loop.call_soon(seen.append, f"arrived during {number}")
+            return number if number != 2 else 1 / 0
+
+        tasks = [loop.create_task(gate.run(partial(draw, number), 1)) for number in range(5)]
+        await asyncio.sleep(0)
+        tasks[3].cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    found = asyncio.run(serve())
+    gate.close()
+    # One that fails or is given up does not keep the next from its turn.
+    assert seen == [f"{what} {number}" for number in (0, 1, 2, 4) for what in ("draw", "arrived during")]
+    assert [found[number] for number in (0, 1, 4)] == [0, 1, 4]
+    assert isinstance(found[2], ZeroDivisionError)
+    assert isinstance(found[3], asyncio.CancelledError)
+
+
+def test_eight_connections_are_never_refused(saved):
+    """Each sends the next request when it has its answer."""
+    with running(saved) as server:
+        content = request_of({"queries": items(1)[0].tolist(), "temperature": 1.0})
+        assert set(load(server.port, content, connections=8, seconds=0.5)) == {200}
+
+
 def test_refused_requests_do_not_have_the_next_ones_refused(server):
     gate = Gate(Limits(in_flight=2))
     taken = [gate.admit() for _ in range(50)]
@@ -192,6 +223,16 @@ def test_refused_requests_do_not_have_the_next_ones_refused(server):
     # And a server that is idle has nobody inside.
     server.post("sample", {"queries": QUERY, "temperature": -1.0})
     wait_until(lambda: server.state.gate.waiting == 0)
+
+
+def accepted_connections(port, count):
+    """Connections that the server has accepted: others would be served one after the other."""
+    peers = [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
+    for peer in peers:
+        peer.settimeout(20)
+        peer.sendall(PROBE)
+        assert b" 200 " in peer.recv(65536)
+    return peers
 
 
 def once(event, function):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from softindex.service.problems import Problem
 from softindex.service.settings import Limits
@@ -23,6 +24,10 @@ class Gate:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._pool = ThreadPoolExecutor(limits.pool_threads, thread_name_prefix="softindex")
+        self._short: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
+        """Short calls that wait for their turn."""
+        self._taken = False
+        """Whether a short call has run in this pass of the loop."""
         self.waiting = 0
         """Requests that were taken on and are not answered yet."""
         self.suspended = 0
@@ -50,7 +55,7 @@ class Gate:
             Problem: 429 where the pool has as many calls as allowed; 503 where the call takes too long.
         """
         if numbers <= SHORT:
-            return call()
+            return await self._run_short(call)
         if self.pooled >= self._limits.pooled:
             raise busy("pooled")
         self.pooled += 1
@@ -70,6 +75,36 @@ class Gate:
             ) from None
         finally:
             self.suspended -= 1
+
+    async def _run_short(self, call: Callable[[], Result]) -> Result:
+        """One for each pass of the loop, which in between reads and refuses what arrived.
+
+        Run one after the other they would leave it unread, and it would then wait behind as many again.
+        """
+        loop = asyncio.get_running_loop()
+        if self._taken:
+            future: asyncio.Future[Result] = loop.create_future()
+            self._short.append((call, future))
+            return await future
+        self._taken = True
+        try:
+            return call()
+        finally:
+            loop.call_soon(self._run_next, loop)
+
+    def _run_next(self, loop: asyncio.AbstractEventLoop) -> None:
+        while self._short:
+            call, future = self._short.popleft()
+            if future.done():
+                continue
+            try:
+                future.set_result(call())
+            except Exception as error:
+                future.set_exception(error)
+            finally:
+                loop.call_soon(self._run_next, loop)
+            return
+        self._taken = False
 
     def close(self) -> None:
         """Wait for running calls."""

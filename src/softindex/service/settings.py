@@ -32,7 +32,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     k: int = 10_000
     excluded: int = 100_000
     """Ids in `exclude` and `allow`, for all queries of a request."""
-    in_flight: int = 16
+    in_flight: int = 8
     """Requests that wait for a worker process, or are computed by it, at a time."""
     pooled: int = 16
     """Long calls and writes that wait or run at a time, in a worker process."""
