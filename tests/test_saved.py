@@ -318,6 +318,18 @@ def test_what_a_layer_states_of_its_rows_is_compared_with_them(name, tmp_path):
         softindex.load(tmp_path / "wrong")
 
 
+def test_errors_that_are_stated_too_large_change_no_exact_answer(tmp_path):
+    layer = make.make_layer()
+    layer.save(tmp_path / "layer")
+    stored = load_stored(tmp_path / "layer")
+    # Still upper bounds, so the file is right; near the end of float32, so their median overflows there.
+    save_stored(tmp_path / "loose", changed(stored, errors_4=np.full_like(stored.arrays["errors_4"], 3e38)))
+    loose, queries = softindex.load(tmp_path / "loose"), np.random.default_rng(3).standard_normal((3, 300), np.float32)
+    for guarantee in ("exact", "deterministic"):
+        said = [one.top_k(queries, 5, temperature=2.0, guarantee=guarantee) for one in (layer, loose)]
+        assert (said[0].ids == said[1].ids).all()
+
+
 @pytest.mark.parametrize("bits", [0x7FC0, 0x7F80, 0xFF80])
 def test_bfloat16_weights_that_are_no_numbers_are_refused(bits, tmp_path):
     softindex.AdaptiveSoftmax(np.full((3, 300), 0x3F80, np.uint16)).save(tmp_path / "layer")

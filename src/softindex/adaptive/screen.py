@@ -172,7 +172,9 @@ class Screen:
     """Median of the errors at each level."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "typical_errors", tuple(float(np.median(level.errors)) for level in self.levels))
+        # In float64: half of the sum of two float32 can overflow on the way, in a file that states huge errors.
+        medians = tuple(float(np.median(level.errors.astype(np.float64))) for level in self.levels)
+        object.__setattr__(self, "typical_errors", medians)
         object.__setattr__(self, "even", bool((self.columns == 1.0).all()))
 
     def prepare(self, vector: NDArray[Any]) -> PreparedQuery:
