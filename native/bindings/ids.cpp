@@ -47,7 +47,7 @@ bool read_integers(const nb::typed<nb::list, nb::any>& values, Out<int64_t, 1> i
   const int64_t count = (int64_t)values.size();
   expect(fits(integers, count), shapes_disagree);
   for (int64_t i = 0; i < count; ++i) {
-    PyObject* value = PyList_GET_ITEM(values.ptr(), i);
+    PyObject* value = PyList_GetItem(values.ptr(), i);
     int overflow = 0;
     if (!PyLong_CheckExact(value)) return false;
     integers.data()[i] = PyLong_AsLongLongAndOverflow(value, &overflow);
@@ -82,7 +82,7 @@ class EncodedList {
  public:
   explicit EncodedList(const nb::list& values) {
     for (PyObject* value = nullptr; texts.size() < values.size();) {
-      value = PyList_GET_ITEM(values.ptr(), (Py_ssize_t)texts.size());
+      value = PyList_GetItem(values.ptr(), (Py_ssize_t)texts.size());
       if (!PyUnicode_Check(value)) return;
       Py_ssize_t size = 0;
       const char* bytes = PyUnicode_AsUTF8AndSize(value, &size);
@@ -99,7 +99,7 @@ class EncodedList {
     nb::object bytes = nb::steal(PyUnicode_AsEncodedString(value, "utf-8", "surrogatepass"));
     if (!bytes.is_valid()) throw nb::python_error();
     kept_.push_back(bytes);
-    return {PyBytes_AS_STRING(bytes.ptr()), (int64_t)PyBytes_GET_SIZE(bytes.ptr())};
+    return {PyBytes_AsString(bytes.ptr()), (int64_t)PyBytes_Size(bytes.ptr())};
   }
 
   std::vector<nb::object> kept_;
