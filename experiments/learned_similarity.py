@@ -252,15 +252,14 @@ def options_of():
     return parser.parse_args()
 
 
-def main():
-    """Compare the methods, then the searches."""
-    options = options_of()
+def task_of(options):
+    """The experiment that a command line describes."""
     taken, items, name = load_sequences(options.data)
     settings = dict(SMALL if options.data is None else PUBLISHED)
     for setting in settings:
         chosen = getattr(options, setting.replace(" ", "_"), None)
         settings[setting] = settings[setting] if chosen is None else chosen
-    task = Task(
+    return Task(
         name="learned-similarity",
         title=f"Learned similarities, {name}",
         settings={"users": len(taken), "items": items, **settings},
@@ -271,6 +270,12 @@ def main():
         lower_is_better=False,
         methods=METHODS,
     )
+
+
+def main():
+    """Compare the methods, then the searches."""
+    options = options_of()
+    task = task_of(options)
     if options.page is not None:
         if not options.page.exists():
             marks = (f"<!-- {section}: {mark} -->\n" for section in sections_of(task) for mark in ("begin", "end"))
