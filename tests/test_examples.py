@@ -1,5 +1,6 @@
 """Every example runs as a user would run it, and prints what it promises."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-ARGUMENTS = {"mnist_head.py": ("--epochs", "1", "--queries", "100")}
+ARGUMENTS = {"mnist_head.py": ("--epochs", "1", "--queries", "100"), "text_retrieval.py": ("--epochs", "1")}
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,17 @@ def test_the_digits_are_classified(output):
     rights = [float(line.split("right ")[1].split("%")[0]) for line in printed.splitlines()[1:]]
     assert len(rights) == 3
     assert min(rights) >= 80
+
+
+def test_both_text_encoders_have_as_many_parameters(output):
+    printed, _ = output("text_retrieval.py")
+    lines = [line for line in printed.splitlines() if "parameters" in line]
+    sizes = [int(line.split(", ")[1].split()[0].replace(",", "")) for line in lines]
+    assert len(sizes) == 2
+    assert max(sizes) < 1.01 * min(sizes)
+    for line in lines:
+        first, tenth, hundredth = (float(part.split()[0].rstrip(",")) for part in re.split(r"recall@\d+ ", line)[1:])
+        assert 0 <= first <= tenth <= hundredth <= 1
 
 
 def test_every_shown_item_has_its_propensity(output):

@@ -42,7 +42,7 @@ class Watch:
             raise InputError(f"loss is {show(loss)}; expected a softindex.train.SampledSoftmaxLoss.")
         if loss is not None and loss.sampler is not refresher.sampler:
             raise InputError("the loss draws from another sampler than the Refresher refreshes; pass it the same one.")
-        self.refresher, self._loss = refresher, loss
+        self.refresher = refresher
         self._last: dict[str, Any] = {}
         self._ignored = None if loss is None else loss.ignore_index
         if loss is not None:
@@ -72,7 +72,7 @@ class Watch:
         if not loss.training:
             return
         queries, positives = (*args, *(kwargs[name] for name in ("queries", "positives") if name in kwargs))[:2]
-        self._last = {"queries": queries.detach(), "effective": self._loss and self._loss.effective}
+        self._last = {"queries": queries.detach(), "effective": getattr(loss, "effective", None)}
         # The Refresher leaves out targets of -100 only, and takes one target per query.
         if positives.shape == queries.shape[:-1]:
             self._last["positives"] = positives.masked_fill(positives == self._ignored, -100)
