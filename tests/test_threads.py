@@ -68,3 +68,22 @@ def test_threads_that_call_at_once_get_the_same_results(make):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("threads", [1, 3, 64])
+def test_queries_that_are_scanned_together_get_what_each_gets_alone(threads):
+    """More than share one reading of the items, with and without exclusions: to the last bit."""
+    index, queries = softindex.build(normal(600, 10), clusters=20), normal(150, 10)
+    gone = [[q, q + 100] if q % 3 else None for q in range(150)]
+    asked = {"temperature": 0.5, "method": "exact"}
+    for options in ({}, {"exclude": gone}):
+        together = index.sample(queries, 3, seed=5, threads=threads, **asked, **options)
+        law = index.log_prob(queries, together.ids, threads=threads, **asked, **options)
+        for q in range(0, 150, 7):
+            alone = {name: rows[q] or [] for name, rows in options.items()}
+            one = index.sample(queries[q], 3, seed=5, threads=1, **asked, **alone)
+            np.testing.assert_array_equal(together.ids[q], one.ids)
+            np.testing.assert_array_equal(together.log_prob[q], one.log_prob)
+            assert together.log_partition.value[q] == one.log_partition.value
+            assert together.items_scored[q] == one.items_scored
+            np.testing.assert_array_equal(law[q], index.log_prob(queries[q], one.ids, threads=1, **asked, **alone))

@@ -26,8 +26,8 @@ constexpr double not_stated = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t groups_per_thread = 4;
 // Likewise for scans of single clusters.
 constexpr int64_t draws_per_thread = 16;
-// Queries that search for their best items together, and how many numbers of one kind they keep at most.
-constexpr int64_t most_searches = 64, search_numbers = 1 << 22;
+// Queries that scan or search together, and how many numbers of one kind they keep at most.
+constexpr int64_t most_together = 64, numbers_together = 1 << 22;
 // Queries that need padding are copied this many bytes at a time.
 constexpr int64_t staged_bytes = 1 << 22;
 
@@ -35,18 +35,6 @@ int64_t groups_of(int64_t count) { return (count + group_size - 1) / group_size;
 
 int64_t worthwhile_threads(int64_t count, int64_t threads) {
   return std::min(threads, std::max<int64_t>(1, groups_of(count) / groups_per_thread));
-}
-
-void write(const LogPartition& results, int64_t query, double value, double slack) {
-  results.value[query] = value;
-  results.low[query] = value - slack;
-  results.high[query] = value + slack;
-}
-
-void write(const LogPartition& results, int64_t query, const Bracket& bracket) {
-  results.value[query] = bracket.value;
-  results.low[query] = bracket.low;
-  results.high[query] = bracket.high;
 }
 
 }  // namespace
@@ -58,11 +46,6 @@ struct Engine::Batch {
   const QueryNames& names;
   Workspace& workspace;  // of the thread that makes the call
 };
-
-bool Engine::serves(const Law& law) const {
-  if (law.kind == Kind::tree && !view_.has_tree()) return false;
-  return !law.dispersion || view_.dispersion.kind != Forms::none;
-}
 
 // per_batch(batch): all queries of the call where the kernels can read the caller's memory, or else as many at a time
 // as are copied and padded. Results do not depend on it.
@@ -105,6 +88,43 @@ void Engine::stage(const Request& request, const Batch& batch, int64_t begin, st
   }
 }
 
+// Queries first .. first + count, with rows of their own for their dot products and log masses.
+std::vector<Query> Engine::stage_many(const Request& request, const Batch& batch, int64_t first, int64_t count,
+                                      Workspace& workspace) {
+  const bool scans = request.law.kind == Kind::exhaustive;
+  std::vector<Query> queries, group;
+  queries.reserve(count);
+  workspace.many_dots.resize(count * view_.k);
+  if (scans) workspace.many_masses.resize(count * view_.k);
+  if (request.law.dispersion) workspace.many_variances.resize(count * view_.k);
+  for (int64_t begin = 0; begin < count; begin += group_size) {
+    stage(request, batch, first + begin, group, workspace);
+    while (begin + (int64_t)group.size() > count) group.pop_back();
+    for (Query& query : group) {
+      const int64_t row = (begin + query.place) * view_.k;
+      query.mean_dots = &workspace.many_dots[row];
+      if (scans) query.log_masses = &workspace.many_masses[row];
+      if (query.variances != nullptr) query.variances = &workspace.many_variances[row];
+      queries.push_back(query);
+    }
+  }
+  return queries;
+}
+
+// per_share(first, count, workspace): queries that share each read of memory, on several threads; more of them would
+// take more memory and gain little. width: numbers that are kept for a query.
+template <class PerShare>
+void Engine::for_each_share(const Request& request, const Batch& batch, int64_t width, const PerShare& per_share) {
+  const int64_t each = (batch.count + request.threads - 1) / request.threads;
+  int64_t size = std::max<int64_t>(1, std::min({most_together, each, numbers_together / width}));
+  if (size > group_size) size -= size % group_size;
+  parallel((batch.count + size - 1) / size, request.threads, [&](const auto& next) {
+    WorkspacePool::Lease lease(pool_, view_);
+    for (int64_t task = next(); task >= 0; task = next())
+      per_share(batch.first + task * size, std::min(size, batch.count - task * size), *lease);
+  });
+}
+
 // per_group(group), on several threads.
 template <class PerGroup>
 void Engine::for_each_group(const Request& request, const Batch& batch, int64_t threads, const PerGroup& per_group) {
@@ -122,18 +142,27 @@ void Engine::for_each_group(const Request& request, const Batch& batch, int64_t 
 // per_query(query) with the masses of its law, on several threads.
 template <class PerQuery>
 void Engine::for_each_query(const Request& request, const Batch& batch, const PerQuery& per_query) {
-  const bool exhaustive = request.law.kind == Kind::exhaustive;
-  if (exhaustive && groups_of(batch.count) < request.threads) return share_one_scan(request, batch, per_query);
-  const int64_t threads = exhaustive ? request.threads : worthwhile_threads(batch.count, request.threads);
-  for_each_group(request, batch, threads, [&](const Group& group) {
+  if (request.law.kind == Kind::exhaustive)
+    return groups_of(batch.count) < request.threads ? share_one_scan(request, batch, per_query)
+                                                    : scan_for_many(request, batch, per_query);
+  for_each_group(request, batch, worthwhile_threads(batch.count, request.threads), [&](const Group& group) {
     // What a query lists is scored item by item.
     if (!group.all_list()) cluster_masses(group);
     for (Query& query : group) {
-      query.error = query.log_error = exhaustive ? 0.0 : not_stated;
-      query.scored = exhaustive && !query.lists() ? view_.n : 0;
+      query.error = query.log_error = not_stated;
       if (request.probes != 0 && !query.lists()) probe_or_scan(query);
       per_query(query);
     }
+  });
+}
+
+// Every item is read once for many queries: their dot products would otherwise wait for memory.
+template <class PerQuery>
+void Engine::scan_for_many(const Request& request, const Batch& batch, const PerQuery& per_query) {
+  for_each_share(request, batch, view_.k, [&](int64_t first, int64_t count, Workspace& workspace) {
+    std::vector<Query> queries = stage_many(request, batch, first, count, workspace);
+    scan_together(begin_scan(queries), 0, view_.k, workspace);
+    for (Query& query : queries) per_query(query);
   });
 }
 
@@ -142,21 +171,14 @@ template <class PerQuery>
 void Engine::share_one_scan(const Request& request, const Batch& batch, const PerQuery& per_query) {
   const int64_t pieces = std::min(view_.k, request.threads * 8);
   WorkspacePool::Lease own(pool_, view_);
-  std::vector<Query> queries;
-  for (int64_t begin = 0; begin < batch.count; begin += group_size) {
-    stage(request, batch, batch.first + begin, queries, *own);
-    const Group group = {queries.data(), (int64_t)queries.size()};
-    if (!group.all_list()) find_pivots(group);
-    parallel(group.all_list() ? 0 : pieces, request.threads, [&](const auto& next) {
-      WorkspacePool::Lease lease(pool_, view_);
-      for (int64_t piece = next(); piece >= 0; piece = next())
-        scan_clusters(group, piece * view_.k / pieces, (piece + 1) * view_.k / pieces, *lease);
-    });
-    for (Query& query : group) {
-      query.scored = query.lists() ? 0 : view_.n;
-      per_query(query);
-    }
-  }
+  std::vector<Query> queries = stage_many(request, batch, batch.first, batch.count, *own);
+  const std::vector<Group> groups = begin_scan(queries);
+  parallel(groups.empty() ? 0 : pieces, request.threads, [&](const auto& next) {
+    WorkspacePool::Lease lease(pool_, view_);
+    for (int64_t piece = next(); piece >= 0; piece = next())
+      scan_together(groups, piece * view_.k / pieces, (piece + 1) * view_.k / pieces, *lease);
+  });
+  for (Query& query : queries) per_query(query);
 }
 
 template <class PerQuery>
@@ -203,7 +225,7 @@ void Engine::choose(const Request& request, const Batch& batch, const DrawResult
     // A chosen cluster that was probed is scanned again, and still there are no more items.
     results.scored[query.number] = std::min(view_.n, query.scored + count_rows(view_, own(query), n));
     results.error[query.number] = query.error;
-    write(results.log_partition, query.number, log_partition, slack);
+    results.log_partition.set_about(query.number, log_partition, slack);
   };
   if (request.law.kind == Kind::tree) {
     // No masses are computed but those of the nodes that the walk meets.
@@ -254,7 +276,8 @@ void Engine::sample_from_part(const Request& request, const DrawResults& results
     results.error[q] = drawn.error;
     results.left[q] = drawn.left;
     const double value = request.law.kind == Kind::tree ? not_stated : drawn.log_partition;
-    write(results.log_partition, q, value, exhaustive ? exhaustive_error(query, value, bias) : drawn.log_error(query));
+    results.log_partition.set_about(q, value,
+                                    exhaustive ? exhaustive_error(query, value, bias) : drawn.log_error(query));
   });
 }
 
@@ -268,7 +291,7 @@ void Engine::sample_with_proof(const Request& request, const DrawResults& result
     const Bracket bracket = sample_certified(query, n, slots);
     results.scored[q] = std::min(view_.n, bracket.scored);
     results.error[q] = 0.0;
-    write(results.log_partition, q, bracket);
+    results.log_partition.set(q, bracket.value, bracket.low, bracket.high);
   });
 }
 
@@ -279,7 +302,7 @@ void Engine::sample_all_scanned(const Request& request, const DrawResults& resul
     const double norm = std::sqrt(squared_norm(request.queries + q * view_.d, view_.d));
     const double rounding = view_.rounding() * norm * view_.longest_sum + view_.vanished(norm);
     const double slack = rounding / request.temperature_of(q) + weight_slack;
-    write(results.log_partition, q, results.log_partition.value[q], slack);
+    results.log_partition.set_about(q, results.log_partition.value[q], slack);
     for (int64_t j = q * results.n; j < (q + 1) * results.n; ++j) {
       results.low[j] = results.log_prob[j] - 2 * slack;
       results.high[j] = std::min(0.0, results.log_prob[j] + 2 * slack);
@@ -317,7 +340,7 @@ void Engine::log_partition(const Request& request, const LogPartitionResults& re
                              : query.log_partition(kernels_.weigh_masses(query.log_masses, view_.k, nullptr, nullptr));
     if (!std::isfinite(value)) throw std::runtime_error("no cluster holds any weight");
     const double slack = exhaustive ? exhaustive_error(query, value, bias) : query.lists() ? 0.0 : query.log_error;
-    write(results.log_partition, query.number, value, slack);
+    results.log_partition.set_about(query.number, value, slack);
     results.scored[query.number] = query.scored;
   });
 }
@@ -325,47 +348,22 @@ void Engine::log_partition(const Request& request, const LogPartitionResults& re
 void Engine::bracket_log_partition(const Request& request, const LogPartitionResults& results) {
   with_estimates(request, [&](Query& query) {
     const Bracket bracket = request.confidence < 1 ? estimate_log_partition(query) : prove_log_partition(query);
-    write(results.log_partition, query.number, bracket);
+    results.log_partition.set(query.number, bracket.value, bracket.low, bracket.high);
     results.scored[query.number] = std::min(view_.n, bracket.scored);
   });
 }
 
 void Engine::top_k(const Request& request, const BestResults& results) {
   for_each_batch(request, {}, [&](const Batch& batch) {
-    // Queries that search together share each read of a cluster; more of them take more memory and gain little.
-    const int64_t each = (batch.count + request.threads - 1) / request.threads, wide = std::max(view_.k, results.k);
-    const int64_t size = std::max<int64_t>(1, std::min({most_searches, each, search_numbers / wide}));
-    parallel((batch.count + size - 1) / size, request.threads, [&](const auto& next) {
-      WorkspacePool::Lease lease(pool_, view_);
-      for (int64_t task = next(); task >= 0; task = next()) {
-        const int64_t first = task * size;
-        search_together(request, batch, batch.first + first, std::min(size, batch.count - first), *lease, results);
-      }
-    });
+    const auto search = [&](int64_t first, int64_t count, Workspace& workspace) {
+      std::vector<Query> queries = stage_many(request, batch, first, count, workspace);
+      for (const Group& group : groups_in(queries))
+        // Only predictions need the variances.
+        if (!group.all_list()) (request.law.dispersion ? cluster_masses : find_pivots)(group);
+      softindex::top_k(queries, results);
+    };
+    for_each_share(request, batch, std::max(view_.k, results.k), search);
   });
-}
-
-// The best items of these queries.
-void Engine::search_together(const Request& request, const Batch& batch, int64_t first, int64_t count,
-                             Workspace& workspace, const BestResults& results) {
-  std::vector<Query> queries, group;
-  queries.reserve(count);
-  workspace.search_dots.resize(count * view_.k);
-  if (request.law.dispersion) workspace.search_variances.resize(count * view_.k);
-  for (int64_t begin = 0; begin < count; begin += group_size) {
-    stage(request, batch, first + begin, group, workspace);
-    while (begin + (int64_t)group.size() > count) group.pop_back();
-    for (Query& query : group) {
-      const int64_t row = (begin + query.place) * view_.k;
-      query.mean_dots = &workspace.search_dots[row];
-      if (query.variances != nullptr) query.variances = &workspace.search_variances[row];
-    }
-    const Group staged = {group.data(), (int64_t)group.size()};
-    // Only predictions need the variances.
-    if (!staged.all_list()) (request.law.dispersion ? cluster_masses : find_pivots)(staged);
-    for (const Query& query : group) queries.push_back(query);
-  }
-  softindex::top_k(queries, results);
 }
 
 void Engine::masses(const Request& request, const MassResults& results) {

@@ -16,7 +16,10 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   const View& view() const { return view_; }
-  bool serves(const Law& law) const;
+  bool serves(const Law& law) const {
+    if (law.kind == Kind::tree && !view_.has_tree()) return false;
+    return !law.dispersion || view_.dispersion.kind != Forms::none;
+  }
 
   void sample(const Request& request, const DrawResults& results);
   void log_prob(const Request& request, const LogProbResults& results);
@@ -39,6 +42,10 @@ class Engine {
   void for_each_group(const Request& request, const Batch& batch, int64_t threads, const PerGroup& per_group);
   template <class PerQuery>
   void for_each_query(const Request& request, const Batch& batch, const PerQuery& per_query);
+  template <class PerShare>
+  void for_each_share(const Request& request, const Batch& batch, int64_t width, const PerShare& per_share);
+  template <class PerQuery>
+  void scan_for_many(const Request& request, const Batch& batch, const PerQuery& per_query);
   template <class PerQuery>
   void share_one_scan(const Request& request, const Batch& batch, const PerQuery& per_query);
   template <class PerQuery>
@@ -50,13 +57,13 @@ class Engine {
 
   void stage(const Request& request, const Batch& batch, int64_t begin, std::vector<Query>& group,
              Workspace& workspace);
+  std::vector<Query> stage_many(const Request& request, const Batch& batch, int64_t first, int64_t count,
+                                Workspace& workspace);
   void choose(const Request& request, const Batch& batch, const DrawResults& results, PendingDraw* pending);
   void sample_batch(const Request& request, const Batch& batch, const DrawResults& results);
   void sample_from_part(const Request& request, const DrawResults& results);
   void sample_with_proof(const Request& request, const DrawResults& results);
   void sample_all_scanned(const Request& request, const DrawResults& results);
-  void search_together(const Request& request, const Batch& batch, int64_t first, int64_t count, Workspace& workspace,
-                       const BestResults& results);
   void bracket_log_partition(const Request& request, const LogPartitionResults& results);
 
   const Kernels& kernels_;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/interrupt.h"
 #include "index/exclusion.h"
 #include "index/scan.h"
 #include "index/tree.h"
@@ -15,6 +16,13 @@ namespace {
 
 // Clusters that fit together into this many rows are scanned by one call.
 constexpr int64_t scanned_together = 1024;
+
+// Small clusters lie side by side in memory: a stretch of them, which ends here, is scanned with one call.
+int64_t stretch_end(const View& view, int64_t from, int64_t last) {
+  int64_t to = from + 1;
+  while (to < last && view.offsets[to + 1] - view.offsets[from] <= scanned_together) ++to;
+  return to;
+}
 
 // Dot products of all queries of the group; those of query g begin at dots + g * stride.
 void scan_rows(const Group& group, const Rows& rows, float* dots, int64_t stride) {
@@ -160,13 +168,31 @@ void find_pivots(const Group& group) {
   }
 }
 
+std::vector<Group> begin_scan(std::vector<Query>& queries) {
+  std::vector<Group> groups;
+  for (Query& query : queries) query.scored = query.lists() ? 0 : query.view.n;
+  for (const Group& group : groups_in(queries)) {
+    if (group.all_list()) continue;
+    find_pivots(group);
+    groups.push_back(group);
+  }
+  return groups;
+}
+
+void scan_together(const std::vector<Group>& groups, int64_t first, int64_t last, Workspace& scratch) {
+  for (int64_t from = first, to = 0; from < last && !groups.empty(); from = to) {
+    check_interrupt();
+    const View& view = groups[0].context().view;
+    to = stretch_end(view, from, last);
+    for (const Group& group : groups) scan_clusters(group, from, to, scratch);
+  }
+}
+
 void scan_clusters(const Group& group, int64_t first, int64_t last, Workspace& scratch) {
   const Context& context = group.context();
   const View& view = context.view;
   for (int64_t from = first, to = 0; from < last; from = to) {
-    // Small clusters lie side by side in memory: scan a stretch of them with one call.
-    to = from + 1;
-    while (to < last && view.offsets[to + 1] - view.offsets[from] <= scanned_together) ++to;
+    to = stretch_end(view, from, last);
     const int64_t begin = view.offsets[from];
     scan_stretch(group, begin, view.offsets[to], scratch);
     for (Query& query : group) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "index/query.h"
 
@@ -18,6 +19,12 @@ void find_pivots(const Group& group);
 // Scans clusters first .. last exactly, without what each query excludes: fills their entries of log_masses, relative
 // to the pivots. The scratch memory need not be that of the queries.
 void scan_clusters(const Group& group, int64_t first, int64_t last, Workspace& scratch);
+
+// Prepares queries of one call for a scan of all items, which is exact: fills mean_dots and pivot, and returns the
+// groups that are to be scanned. Queries that list items are scored one by one.
+std::vector<Group> begin_scan(std::vector<Query>& queries);
+// scan_clusters for all of these groups, each item being read from memory once.
+void scan_together(const std::vector<Group>& groups, int64_t first, int64_t last, Workspace& scratch);
 
 // Prepares a query for full forms: fills its row of form_queries.
 void stage_full_query(Query& query);

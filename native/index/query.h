@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "base/streams.h"
 #include "index/request.h"
@@ -67,5 +68,13 @@ struct Group {
   // All queries of a group have the same context, but for their temperatures.
   const Context& context() const { return queries[0]; }
 };
+
+inline std::vector<Group> groups_in(std::vector<Query>& queries) {
+  const int64_t count = (int64_t)queries.size();
+  std::vector<Group> groups;
+  for (int64_t begin = 0; begin < count; begin += group_size)
+    groups.push_back({queries.data() + begin, std::min<int64_t>(group_size, count - begin)});
+  return groups;
+}
 
 }  // namespace softindex

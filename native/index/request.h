@@ -76,6 +76,15 @@ struct Request {
 // log Z of each query: (b) each. Bounds are written where there are some, else NaN.
 struct LogPartition {
   double *value, *low, *high;
+
+  void set(int64_t query, double estimate, double at_least, double at_most) const {
+    value[query] = estimate;
+    low[query] = at_least;
+    high[query] = at_most;
+  }
+  void set_about(int64_t query, double estimate, double slack) const {
+    set(query, estimate, estimate - slack, estimate + slack);
+  }
 };
 
 // Of n draws per query.

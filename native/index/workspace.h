@@ -31,6 +31,10 @@ struct Workspace {
   std::vector<float> form_dots;            // (group_size, k), full forms only
   std::vector<int32_t> integer_dots;       // (group_size, k * rank), rank forms only
 
+  // The same for queries that scan or search together, one row per query: see Engine::stage_many.
+  std::vector<float> many_dots;
+  std::vector<double> many_masses, many_variances;
+
   int64_t stretch = 0;           // rows that `dots` holds for one query
   AlignedVector<float> dots;     // (group_size, stretch): of items
   AlignedVector<float> weights;  // (stretch): of the items of one cluster
@@ -52,12 +56,10 @@ struct Workspace {
   std::vector<int8_t> rounded_query;  // whose hash names the sample of the tail
   std::vector<int32_t> code_dots;     // of one cluster, codes only
   std::vector<float> outlier_dots;
-  // Rows of queries that search for their best items together, one per query: see BestSearch and Engine::top_k.
+  // Rows of queries that search for their best items together, one per query: see BestSearch.
   std::vector<int8_t> sketched_queries;
   std::vector<uint8_t> cluster_states;
   std::vector<double> promises;
-  std::vector<float> search_dots;
-  std::vector<double> search_variances;
   std::vector<double> best_scores;  // of the best items, in double
   std::vector<int64_t> clusters;    // a list of some
   std::vector<PendingDraw> pending;
