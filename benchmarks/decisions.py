@@ -43,7 +43,7 @@ def evaluate(folder):
     index = softindex.load(folder / "index")
     log = decisions.Log(folder / "log")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    scored = decisions.score(log, decisions.Policy(index, EVALUATED, {"threads": THREADS}), progress=True)
+    scored = decisions.score(log, decisions.Policy(index, EVALUATED, threads=THREADS), progress=True)
     done = time.perf_counter()
     values = [decisions.ips(scored), decisions.snips(scored), decisions.clipped(scored, 20.0)]
     estimated = time.perf_counter()

@@ -133,7 +133,7 @@ def test_the_readme_starts_with_five_lines_that_print_ten_draws():
     assert len(re.findall(r"-\d+\.\d+", run_python(code, scope))) == 10
     # The pages name the error that the lines print.  Clusters differ between machines, and the error with them.
     assert code in [block for _, block in blocks_of("docs/quickstart.md")]
-    for page, words in (("README.md", "the example printed "), ("docs/quickstart.md", "the number is ")):
+    for page, words in (("README.md", "This example prints "), ("docs/quickstart.md", "the number is ")):
         said = " ".join((ROOT / page).read_text(encoding="utf-8").split()).partition(words)[2]
         assert abs(float(re.match(r"\d\.\d+", said)[0]) - scope["draws"].error) < 0.02
 

@@ -7,6 +7,7 @@ import json
 import random
 import time
 from collections.abc import Mapping
+from copy import copy
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -47,7 +48,8 @@ LONGEST_WAIT = 5.0
 
 
 class Client:
-    """An index or a catalogue behind `softindex serve`, with the methods of `Index` and `LiveIndex`.
+    """An index or a catalogue behind `softindex serve`: `sample`, `log_prob`, `log_partition`, `top_k`, `vectors`,
+    `upsert` and `remove` as `Index` and `LiveIndex` have them.
 
     The same seed gives the same ids and the same `log_prob` as in process, to the last bit; errors are those of the
     library.  Use it in a `with` block, or close it.  All methods may be called from any thread.
@@ -67,6 +69,7 @@ class Client:
         seconds = check_positive(timeout, "timeout", 30.0)
         self._http = self._httpx.Client(base_url=_check_url(url), headers=headers, timeout=seconds)
         self._known: Mapping[str, Any] | None = None
+        self._logged = True
 
     # Reading
 
@@ -74,12 +77,16 @@ class Client:
         """Draw n items per query, as `Index.sample` does, which explains the options.
 
         Returns:
-            The draws; `snapshot` is the number of the state of a catalogue.
+            The draws; `snapshot` is the number of the state of a catalogue, `request_id` names them in the server's log
+            of decisions.
         """
         seed = options.pop("seed", None)
         if seed is not None:
             options["seed"] = str(int(seed)) if isinstance(seed, int | np.integer) and seed >= SAFE else seed
-        found = self._ask("sample", queries, {"n": n, "temperature": temperature, **options})
+        if not self._logged:
+            options["log"] = False
+        response = self._ask("sample", queries, {"n": n, "temperature": temperature, **options})
+        found = response.json()
         optional = {name: _numbers(found[name]) for name in ("low", "high", "scores") if name in found}
         estimate = None
         if "log_partition" in found:
@@ -97,21 +104,22 @@ class Client:
             log_partition=estimate,
             confidence=found.get("confidence"),
             snapshot=found.get("snapshot"),
+            request_id=response.headers.get("x-request-id"),
             **optional,
         )
 
     def log_prob(self, queries: ArrayLike, ids: Any, *, temperature: Temperature, **options: Any) -> Doubles:
         """Natural log of the probability that one draw returns the id, or of steps of slates, as `Index.log_prob`."""
         body = {"ids": _plain(ids), "temperature": temperature, **options}
-        return _numbers(self._ask("log-prob", queries, body)["log_prob"])
+        return _numbers(self._ask("log-prob", queries, body).json()["log_prob"])
 
     def log_partition(self, queries: ArrayLike, *, temperature: Temperature, **options: Any) -> Estimate:
         """Log of the sum over all items, as `Index.log_partition`."""
-        return _estimate(self._ask("log-partition", queries, {"temperature": temperature, **options}))
+        return _estimate(self._ask("log-partition", queries, {"temperature": temperature, **options}).json())
 
     def top_k(self, queries: ArrayLike, k: int, **options: Any) -> TopK:
         """The k items of highest score, as `Index.top_k`."""
-        found = self._ask("top-k", queries, {"k": k, **options})
+        found = self._ask("top-k", queries, {"k": k, **options}).json()
         scores = _numbers(found["scores"])
         return TopK(
             ids=_ids(found["ids"]),
@@ -127,7 +135,7 @@ class Client:
         """(m, d) the vectors of these ids, (m,); (d,) for a single id."""
         single = np.ndim(ids) == 0
         wanted = [_plain(ids)] if single else _plain(ids)
-        found = self._send("GET", "/v1/items", params={"id": [str(one) for one in wanted]}, safe=True)
+        found = self._send("GET", "/v1/items", params={"id": [str(one) for one in wanted]}, safe=True).json()
         rows = np.array(found["vectors"], np.float32)
         return rows[0] if single else rows
 
@@ -135,8 +143,22 @@ class Client:
     def info(self) -> Mapping[str, Any]:
         """What the server serves, as it said when it was first asked: kind, dim, methods, limits and so on."""
         if self._known is None:
-            self._known = self._send("GET", "/v1/info", safe=True)
+            self._known = self._read_info()
         return self._known
+
+    @property
+    def most_queries(self) -> int:
+        """That the server takes in one call."""
+        return int(self.info["limits"]["batch"])
+
+    def unlogged(self) -> Client:
+        """The same server, whose log of decisions leaves out what this client draws.
+
+        For draws that nobody is shown, such as those of `decisions.score`.  It shares the connections: close the first.
+        """
+        other = copy(self)
+        other._logged = False
+        return other
 
     @property
     def dim(self) -> int | None:
@@ -147,11 +169,11 @@ class Client:
     @property
     def number(self) -> int | None:
         """Of the present state of a catalogue; None for an index."""
-        found: int | None = self._send("GET", "/v1/info", safe=True)["snapshot"]
+        found: int | None = self._read_info()["snapshot"]
         return found
 
     def __len__(self) -> int:
-        return int(self._send("GET", "/v1/info", safe=True)["items"])
+        return int(self._read_info()["items"])
 
     # Writing
 
@@ -165,12 +187,12 @@ class Client:
             "log_bias": None if log_bias is None else np.atleast_1d(log_bias).tolist(),
             "bias": None if bias is None else np.atleast_1d(bias).tolist(),
         }
-        return int(self._send("PUT", "/v1/items", body=body, safe=False)["snapshot"])
+        return int(self._send("PUT", "/v1/items", body=body, safe=False).json()["snapshot"])
 
     def remove(self, ids: Any, *, unknown: str = "error") -> int:
         """Remove items of a catalogue, as `LiveIndex.remove`."""
         body = {"ids": [_plain(ids)] if np.ndim(ids) == 0 else _plain(ids), "unknown": unknown}
-        return int(self._send("DELETE", "/v1/items", body=body, safe=False)["snapshot"])
+        return int(self._send("DELETE", "/v1/items", body=body, safe=False).json()["snapshot"])
 
     def close(self) -> None:
         """Close the connections."""
@@ -188,6 +210,10 @@ class Client:
         return f"<softindex.Client: {self._http.base_url}>"
 
     # How it is done
+
+    def _read_info(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self._send("GET", "/v1/info", safe=True).json()
+        return found
 
     def _ask(self, name: str, queries: ArrayLike, body: dict[str, Any]) -> Any:
         if body.pop("threads", None) is not None:
@@ -222,7 +248,7 @@ class Client:
                 _pause(self._retries - remaining, found.headers.get("retry-after"))
                 continue
             if found.status_code == 200:
-                return found.json()
+                return found
             raise _error(found)
         raise AssertionError("the last round returns or raises")
 

@@ -273,6 +273,8 @@ class Draws:
     where it is not calibrated for the options of this call."""
     snapshot: int | None = None
     """Number of the snapshot that was drawn from (`LiveIndex` only)."""
+    request_id: str | None = None
+    """Of the call that a server answered: row r of the draws is decision "request_id:r" of its log (`Client` only)."""
 
     @property
     def slate_log_prob(self) -> Doubles | float:

@@ -196,10 +196,10 @@ def test_a_stated_error_is_carried_into_the_estimate(tmp_path):
     index, queries = made_index(300), made_queries(200)
     _, rewards = clicks(n=300)
     log, _ = log_of(tmp_path, index, queries, rewards=rewards)
-    found = decisions.ips(decisions.score(log, decisions.Policy(index, 0.5, {"probes": 2})))
+    found = decisions.ips(decisions.score(log, decisions.Policy(index, 0.5, probes=2)))
     error = index.sample(queries, temperature=0.5, probes=2).error.mean()
     assert 0 < found.law_error == pytest.approx(error * max(batch.rewards.max() for batch in log.batches()), rel=1e-9)
-    assert decisions.ips(decisions.score(log, decisions.Policy(index, 0.5, {"method": "exact"}))).law_error == 0
+    assert decisions.ips(decisions.score(log, decisions.Policy(index, 0.5, method="exact"))).law_error == 0
 
 
 class TestWarnings:
@@ -209,7 +209,7 @@ class TestWarnings:
         target = np.full((1000, 1), -12.0)
         target[:3] = 0.0
         found = decisions.ips(decisions.Scored(np.ones((1000, 1)), np.full((1000, 1), -4.0), target))
-        assert any("say about as much as 3 of" in warning for warning in found.warnings)
+        assert any("effective sample size is 3 of" in warning for warning in found.warnings)
         assert any("one decision has 33% of the total weight" in warning for warning in found.warnings)
 
     @pytest.mark.parametrize("options", [{"method": "top-k", "k": 5}, {"top_p": 0.5}])
@@ -255,7 +255,7 @@ class TestWarnings:
         (lambda: decisions.Scored(REWARDS, LOGGED[:5], TARGET), "logged has shape"),
         (lambda: decisions.Scored(REWARDS, LOGGED * np.nan, TARGET), "not finite"),
         (lambda: decisions.Scored(np.empty((0, 1)), np.empty((0, 1)), np.empty((0, 1))), "at least one"),
-        (lambda: decisions.Policy(None, 1.0, {"seed": 3}), "'seed' is no option"),
+        (lambda: decisions.Policy(None, 1.0, seed=3), "'seed' is not an option"),
     ],
 )
 def test_what_cannot_be_estimated_is_refused(ask, message):
@@ -310,3 +310,67 @@ class TestMarginals:
             table = decisions.position_marginals(index, queries[row], slates[row], 3, temperature=1.0 + row, draws=50)
             np.testing.assert_allclose(found.probability[row], np.diag(table.probability), rtol=1e-12)
             np.testing.assert_allclose(found.standard_error[row], np.diag(table.standard_error), atol=1e-15)
+
+
+class TestWhichDecisions:
+    """Those that are chosen, each once, and the rewards that belong to them."""
+
+    def made(self, folder):
+        index, queries = made_index(), made_queries(40)
+        log = decisions.Log(folder)
+        names = []
+        for part in (slice(0, 20), slice(20, 40)):
+            draws = index.sample(queries[part], temperature=1.0, seed=3)
+            names += log.append(queries[part], draws, temperature=1.0, request_id=f"call {part.start}")
+        log.add_rewards(names, np.arange(40.0))
+        return index, queries, log
+
+    def test_where_chooses(self, tmp_path):
+        index, _, log = self.made(tmp_path)
+        policy = decisions.Policy(index, 0.5)
+        halves = [
+            decisions.score(log, policy, where=lambda batch, half=half: batch.rows % 2 == half) for half in (0, 1)
+        ]
+        every = decisions.score(log, policy)
+        for half, found in enumerate(halves):
+            np.testing.assert_array_equal(found.rewards, every.rewards[half::2])
+            np.testing.assert_array_equal(found.target, every.target[half::2])
+            assert found.unmatched == 0
+        with pytest.raises(softindex.InputError, match="chooses no decision"):
+            decisions.score(log, policy, where=lambda batch: np.zeros(len(batch), bool))
+        with pytest.raises(softindex.InputError, match="booleans"):
+            decisions.score(log, policy, where=lambda batch: np.arange(3))
+
+    def test_a_decision_counts_once(self, tmp_path):
+        index, queries, log = self.made(tmp_path)
+        once = decisions.score(log, decisions.Policy(index, 0.5))
+        log.append(queries[:20], index.sample(queries[:20], temperature=1.0), temperature=1.0, request_id="call 0")
+        again = decisions.score(log, decisions.Policy(index, 0.5))
+        assert (once.repeated, again.repeated, len(again)) == (0, 20, 40)
+        np.testing.assert_array_equal(np.sort(again.rewards.ravel()), np.arange(40.0))
+        assert any("came before" in warning for warning in decisions.ips(again).warnings)
+
+    def test_rewards_of_no_decision_are_counted(self, tmp_path):
+        index, _, log = self.made(tmp_path)
+        log.add_rewards(["elsewhere:0", "elsewhere:1"], [1.0, 1.0])
+        found = decisions.score(log, decisions.Policy(index, 0.5))
+        assert found.unmatched == 2
+        assert any("2 rewards belong to no decision" in warning for warning in decisions.ips(found).warnings)
+
+    def test_decisions_without_a_reward_may_be_left_out(self, tmp_path):
+        index, queries = made_index(), made_queries(5)
+        log, _ = log_of(tmp_path, index, queries)
+        with pytest.raises(softindex.InputError, match="no decision has a reward"):
+            decisions.score(log, decisions.Policy(index, 0.5), unrewarded=False)
+
+
+def test_the_error_of_a_slate_grows_with_its_length():
+    given = {"rewards": np.ones((50, 4)), "logged": np.full((50, 4), -1.0), "target": np.full((50, 4), -1.0)}
+    for stated, error in ((0.01, 0.04 * 4), (0.5, 4.0)):
+        assert decisions.ips(decisions.Scored(**given, stated_error=stated)).law_error == pytest.approx(error)
+
+
+def test_few_decisions_of_the_policy_itself_are_only_few():
+    one = np.full((50, 1), -1.0)
+    (warning,) = decisions.ips(decisions.Scored(np.ones((50, 1)), one, one)).warnings
+    assert warning.startswith("there are only 50 decisions")

@@ -1,6 +1,8 @@
 """A log keeps what was drawn, and replaying it gives the same propensities to the last bit."""
 
+import gc
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -152,7 +154,7 @@ def test_string_ids_and_one_query(tmp_path):
     ("change", "message"),
     [
         ({"queries": made_queries(4)}, "4 queries but 3 rows"),
-        ({"colour": 1}, "'colour' is no option"),
+        ({"colour": 1}, "'colour' is not an option"),
         ({"exclude": [[1], [2]]}, "2 entries for 3 queries"),
         ({"exclude": np.ones(30, bool)}, "is a mask"),
         ({"temperature": [1.0, 2.0]}, "one per query"),
@@ -196,3 +198,68 @@ def test_the_log_of_a_server_replays_in_process_and_through_the_service(tmp_path
     assert len(set(names)) == 25
     log.add_rewards(names, np.ones(25))
     assert sum(batch.rewards.sum() for batch in log.batches()) == 25
+
+
+def test_a_log_that_is_dropped_is_written(tmp_path):
+    log_of(tmp_path / "log", made_index(), made_queries(5))
+    gc.collect()
+    assert len(list((tmp_path / "log").glob("*.parquet"))) == 1
+    script = "from softindex import decisions; log = decisions.Log('log'); log.add_rewards(['a:0'], [1.0])"
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
+    assert len(list((tmp_path / "log").glob("rewards-*.parquet"))) == 1
+
+
+def test_a_log_without_decisions_is_not_intact(tmp_path):
+    with pytest.raises(softindex.InputError, match="holds no decisions"):
+        decisions.replay(decisions.Log(tmp_path), made_index())
+
+
+def test_a_saved_snapshot_replays_by_its_number(tmp_path):
+    index, queries = made_index(), made_queries(8)
+    with softindex.open(tmp_path / "live", create=index) as live:
+        log, old = decisions.Log(tmp_path / "log"), live.snapshot()
+        log.append(queries, old.sample(queries, temperature=1.0), temperature=1.0)
+        live.remove([0, 1])
+        log.append(queries, live.snapshot().sample(queries, temperature=1.0), temperature=1.0)
+        old.save(tmp_path / "old")
+        found = decisions.replay(log, softindex.load(tmp_path / "old"), snapshot=old.snapshot)
+    assert (found.compared, found.differing, found.skipped) == (8, 0, {"another snapshot": 8})
+
+
+@pytest.mark.parametrize("option", [{"n": 2}, {"seed": 77}, {"method": "exact"}])
+def test_options_that_contradict_the_draws_are_refused(option, tmp_path):
+    index, queries = made_index(), made_queries(3)
+    draws, log = index.sample(queries, temperature=1.0, seed=5), decisions.Log(tmp_path)
+    with pytest.raises(softindex.InputError, match="but the draws were made with"):
+        log.append(queries, draws, temperature=1.0, **option)
+    log.append(queries, draws, temperature=1.0, n=1, seed=5, method="sd-2ls")
+
+
+class FewAtATime:
+    """An index behind a server that takes three queries in a call."""
+
+    most_queries = 3
+
+    def __init__(self, index):
+        self.index = index
+
+    def log_prob(self, queries, ids, **options):
+        assert len(queries) <= self.most_queries
+        return self.index.log_prob(queries, ids, **options)
+
+    def sample(self, queries, n, **options):
+        assert len(queries) <= self.most_queries
+        return self.index.sample(queries, n, **options)
+
+
+@pytest.mark.parametrize("number", [0, 3, 8])
+def test_a_server_is_asked_in_parts(number, tmp_path):
+    options = {"temperature": 1.0, **OPTIONS[number]}
+    index, queries = made_index(), made_queries(40)
+    log, _ = log_of(tmp_path, index, queries, 3, rewards=lambda _, ids: np.ones(ids.shape), **options)
+    few = FewAtATime(index)
+    assert decisions.replay(log, few).intact
+    one, other = (decisions.score(log, decisions.Policy(each, 0.5)) for each in (index, few))
+    np.testing.assert_array_equal(one.target, other.target)
+    marginals = decisions.position_marginals(few, queries[0], [1, 2, 3], 2, temperature=1.0, draws=7, exclude=[4])
+    assert marginals.probability.shape == (2, 3)

@@ -47,7 +47,7 @@ def test_exports_have_the_shapes_that_other_tools_want(made):
     lists = decisions.to_obp_slates(slates, IDS[::-1])
     np.testing.assert_array_equal(29 - lists["action"].reshape(60, 3), draws.ids)
     np.testing.assert_allclose(lists["pscore_cascade"].reshape(60, 3)[:, -1], lists["pscore"].reshape(60, 3)[:, -1])
-    with pytest.raises(softindex.InputError, match="more than one"):
+    with pytest.raises(softindex.InputError, match="have 3 items"):
         decisions.to_obp(slates, IDS)
     with pytest.raises(softindex.InputError, match="not among ids"):
         decisions.to_obp(single, IDS[:5])

@@ -8,7 +8,7 @@ import pytest
 from servers import Process, items, running
 
 import softindex
-from softindex.decisions import Log, replay
+from softindex.decisions import Log, Policy, position_marginals, replay, score
 from softindex.service import decisions
 
 pq = pytest.importorskip("pyarrow.parquet")
@@ -135,3 +135,18 @@ def test_a_full_disk_is_counted_and_serving_goes_on(saved, tmp_path, monkeypatch
         server.state.decisions._file = own
         os.close(file)
     assert "could not be logged" in capsys.readouterr().err
+
+
+def test_draws_that_nobody_is_shown_stay_out_of_the_log(saved, index, tmp_path):
+    queries = items(300, seed=11)
+    with running(saved, log_decisions=str(tmp_path / "log")) as server, softindex.Client(server.url) as client:
+        draws = client.sample(queries[:200], temperature=0.3, method="certified")
+        client.sample(queries[200:], temperature=0.3)
+    with running(saved, log_decisions=str(tmp_path / "log")) as server, softindex.Client(server.url) as client:
+        log = Log(tmp_path / "log")
+        log.add_rewards([f"{draws.request_id}:{row}" for row in range(200)], np.ones(200))
+        assert replay(log, client).intact
+        scored = score(log, Policy(client, 0.2, method="certified"))
+        assert (scored.rewards.sum(), scored.unmatched) == (200, 0)
+        position_marginals(client, queries[0], index.ids[:2], 2, temperature=0.3, draws=300)
+    assert len(Log(tmp_path / "log")) == 300

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from dataclasses import replace as changed
 from typing import Any
 
@@ -60,14 +60,21 @@ class Batch:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def take(self, rows: Integers) -> Batch:
+        """Some of the decisions."""
+        cut: dict[str, Any] = {}
+        for one in fields(self):
+            values = getattr(self, one.name)
+            if isinstance(values, list):
+                cut[one.name] = [values[row] for row in rows]
+            elif isinstance(values, np.ndarray):
+                cut[one.name] = values[rows]
+        return changed(self, decision_ids=self.decision_ids.take(rows), **cut)
+
     def between(self, begin: int, end: int) -> Batch:
-        """The queries and the options of some decisions, to draw for them again; `rows` counts from this batch."""
-        part = slice(begin, end)
-        lists = {name: getattr(self, name) for name in ("exclude", "allow", "queries")}
-        cut: dict[str, Any] = {name: None if each is None else each[part] for name, each in lists.items()}
-        names = ("ids", "log_prob", "temperature", "seed", "error", "rewards", "query_numbers", "request_ids")
-        cut |= {name: getattr(self, name)[part] for name in names}
-        return changed(self, rows=np.arange(begin, min(end, len(self))), **cut)
+        """Some decisions in a row, to draw for them again; `rows` counts from this batch."""
+        rows = np.arange(begin, min(end, len(self)))
+        return changed(self.take(rows), rows=rows)
 
     @property
     def replace(self) -> bool:

@@ -38,21 +38,33 @@ def diagnose(scored: Scored, weights: Doubles, *, clipped: bool = False) -> Diag
     total = weights.sum(axis=0)
     squares = (weights**2).sum(axis=0)
     effective = float(np.divide(total**2, squares, out=np.zeros_like(total), where=squares > 0).min())
-    column = int(np.argmax(weights.max(axis=0)))
     largest, mean = float(weights.max()), float(weights.mean(axis=0)[np.argmin(weights.mean(axis=0))])
-    share = float(weights[:, column].max() / total[column]) if total[column] > 0 else 1.0
+    share = float(np.divide(weights.max(axis=0), total, out=np.ones_like(total), where=total > 0).max())
     never = float(np.isneginf(scored.target).any(axis=1).mean())
-    found = _warn_of_weights(len(scored), effective, share)
+    found = _warn_of_log(scored) + _warn_of_weights(len(scored), effective, share)
     found += _warn_of_support(scored, weights, clipped)
     return Diagnosis(effective, largest, mean, never, scored.restricted, tuple(found))
 
 
+def _warn_of_log(scored: Scored) -> list[str]:
+    found = []
+    if scored.repeated:
+        found.append(
+            f"{scored.repeated:,} decisions have an id that came before, and were left out. Use a request id once."
+        )
+    if scored.unmatched:
+        found.append(f"{scored.unmatched:,} rewards belong to no decision of the log, and were left out.")
+    return found
+
+
 def _warn_of_weights(n: int, effective: float, share: float) -> list[str]:
     found = []
-    if effective < FEW or effective < SMALL_SHARE * n:
+    if effective < FEW and effective > n / 2:
+        found.append(f"there are only {n:,} decisions: the interval may be too narrow. Log more.")
+    elif effective < FEW or effective < SMALL_SHARE * n:
         found.append(
-            f"{n:,} decisions say about as much as {effective:,.0f} of the policy itself would: the interval may be "
-            "far too narrow. Evaluate a policy closer to the logged one, clip the weights, or log more decisions."
+            f"the effective sample size is {effective:,.0f} of {n:,} decisions: the interval may be far too narrow. "
+            "Evaluate a policy closer to the logged one, clip the weights, or log more decisions."
         )
     if share > LARGE_SHARE and n > 1 / LARGE_SHARE:
         found.append(

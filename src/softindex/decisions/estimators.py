@@ -39,8 +39,8 @@ class Value:
     """Where logged propensities lie between proven bounds ("certified"): no value within them gives an estimate outside
     of this."""
     law_error: float = 0.0
-    """The estimate is of the policy as its draws are made.  The exact softmax earns at most this much more or less, if
-    the error that draws state holds: mean total variation times the range of rewards."""
+    """The estimate is of the policy as its draws are made.  The exact softmax earns about this much more or less at
+    most: the mean total variation that draws state, an estimate itself, for each item, times the range of rewards."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -172,6 +172,8 @@ def _finish(
     name: str, scored: Scored, weights: Doubles, found: Interval, *, form: str, limit: float | None = None
 ) -> Value:
     spread = float(scored.rewards.sum(axis=1).max() - min(0.0, scored.rewards.sum(axis=1).min()))
+    # Each step of a slate may differ from that of the softmax.
+    stated = float(np.minimum(1.0, scored.stated_error * scored.rewards.shape[1]))
     return Value(
         name,
         found.value,
@@ -182,7 +184,7 @@ def _finish(
         len(scored),
         diagnose(scored, weights, clipped=limit is not None),
         bounds=_proven(scored, form, limit) if name.startswith("ips") else None,
-        law_error=scored.stated_error * spread,
+        law_error=stated * spread,
     )
 
 

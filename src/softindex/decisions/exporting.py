@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from softindex.decisions.batches import Batch
-from softindex.decisions.log import Log
-from softindex.errors import InputError
+from softindex.decisions.log import Log, nothing_logged
+from softindex.errors import InputError, SaveError
 from softindex.records import Doubles, Integers
 
 __all__ = ["action_distribution", "to_obp", "to_obp_slates", "to_vw"]
@@ -86,15 +86,19 @@ def to_vw(log: Log, path: str | os.PathLike[str], ids: Any) -> int:
     Returns:
         The number of lines.
     """
-    count = 0
-    with open(path, "w", encoding="ascii") as file:
-        for batch in _ordered(log, 1):
+    count, batches = 0, _ordered(log, 1)
+    try:
+        file = open(path, "w", encoding="ascii")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise SaveError(f"{os.fspath(path)} could not be written ({error}); choose another place.") from error
+    with file:
+        for batch in batches:
             actions, chances = _numbers(batch.ids[:, 0], ids) + 1, np.exp(batch.log_prob[:, 0])
             for action, reward, chance, query in zip(
                 actions.tolist(), batch.rewards[:, 0].tolist(), chances.tolist(), _queries(batch).tolist(), strict=True
             ):
                 features = " ".join(f"{number}:{value!r}" for number, value in enumerate(query))
-                file.write(f"{action}:{-reward!r}:{chance!r} | {features}\n")
+                file.write(f"{action}:{0.0 - reward!r}:{chance!r} | {features}\n")
             count += len(batch)
     return count
 
@@ -102,11 +106,11 @@ def to_vw(log: Log, path: str | os.PathLike[str], ids: Any) -> int:
 def _ordered(log: Log, n: int | None) -> list[Batch]:
     batches = list(log.batches())
     if not batches:
-        raise InputError("the log holds no decisions; check the directory.")
-    if len({batch.ids.shape[1] for batch in batches}) > 1 or (n is not None and batches[0].ids.shape[1] != n):
-        raise InputError(
-            "decisions have different numbers of items, or more than one; export slates with to_obp_slates."
-        )
+        raise nothing_logged()
+    if len({batch.ids.shape[1] for batch in batches}) > 1:
+        raise InputError("decisions have different numbers of items; keep those of each number in a log of their own.")
+    if n is not None and batches[0].ids.shape[1] != n:
+        raise InputError(f"decisions have {batches[0].ids.shape[1]} items; export slates with to_obp_slates.")
     return batches
 
 
@@ -122,6 +126,8 @@ def _numbers(wanted: Any, ids: Any) -> Integers:
     order = np.argsort(table, kind="stable")
     place = np.minimum(np.searchsorted(table, wanted, sorter=order), len(table) - 1)
     found: Integers = order[place]
+    if len(np.unique(table)) < len(table):
+        raise InputError("an id is given more than once; pass each item once.")
     if not (table[found] == wanted).all():
         raise InputError("a logged item is not among ids; pass the ids of all items that may have been shown.")
     return found

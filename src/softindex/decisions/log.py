@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 import uuid
+import weakref
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
@@ -21,7 +22,7 @@ from softindex.errors import InputError, show
 from softindex.records import Doubles, Draws, Integers
 from softindex.temperatures import Temperature, check_each_temperature
 
-__all__ = ["Log"]
+__all__ = ["Log", "nothing_logged"]
 
 DECISIONS, REWARDS, PARQUET = "decisions-", "rewards-", ".parquet"
 MOST_ROWS = 50_000
@@ -31,8 +32,9 @@ MOST_ROWS = 50_000
 class Log:
     """Decisions and rewards in a directory, as `softindex serve --log-decisions` writes them.
 
-    What was added is in memory until there are 50,000 rows, or until `flush` or the end of a `with` block.  (The
-    service also keeps a journal, so that its rows survive kill -9.)  Any number of processes may add to one directory.
+    What was added is in memory until there are 50,000 rows, until `flush`, or until the log is read or no longer used;
+    a process that is killed loses it.  (The service keeps a journal, so that its rows survive kill -9.)  Any number of
+    processes may add to one directory.
 
     Args:
         folder: The directory; it is made if it is not there.
@@ -45,8 +47,8 @@ class Log:
             os.makedirs(self._folder, exist_ok=True)
         except OSError as error:
             raise InputError(f"decisions cannot be logged in {folder} ({error}); choose another directory.") from error
-        self._tables: list[Any] = []
-        self._rewards: list[Any] = []
+        self._unwritten = _Unwritten(self._folder)
+        weakref.finalize(self, self._unwritten.write_at_the_end)
 
     def append(
         self,
@@ -71,11 +73,14 @@ class Log:
         Returns:
             The decision id of each query, by which rewards are joined.
         """
-        unknown = options.keys() - {*schema.OPTIONS, "exclude", "allow", "seed", "threads"}
+        unknown = options.keys() - {*schema.OPTIONS, "n", "exclude", "allow", "seed", "threads"}
         if unknown:
-            raise InputError(f"{show(min(unknown))} is no option of a draw; pass the options of the call of sample.")
+            raise InputError(f"{show(min(unknown))} is not an option of sample; pass the options that the call had.")
         if not isinstance(draws, Draws):
             raise InputError(f"draws are a {type(draws).__name__}; pass what sample returned.")
+        for option, drawn in {"n": draws.ids.shape[-1], "method": draws.method, "seed": draws.seed}.items():
+            if options.get(option) not in (None, drawn):
+                raise InputError(f"{option} is {show(options[option])}, but the draws were made with {show(drawn)}.")
         single = draws.ids.ndim == 1
         b, given = 1 if single else len(draws.ids), as_array(queries, "queries")
         # Queries of learned similarities may be several components.
@@ -102,9 +107,7 @@ class Log:
         }
         columns["method"] = [draws.method] * b
         columns["replace"] = [options.get("replace", True)] * b
-        self._tables.append(schema.make_table(columns))
-        if sum(map(len, self._tables)) >= MOST_ROWS:
-            self.flush()
+        self._unwritten.add(DECISIONS, schema.make_table(columns))
         return names
 
     def add_rewards(self, decision_ids: Any, rewards: ArrayLike, *, position: ArrayLike | None = None) -> None:
@@ -116,7 +119,7 @@ class Log:
             position: (m,) which item of the slate each reward is for, from 0; None: of the decision as a whole.
         """
         names, values = np.atleast_1d(decision_ids), _as_rewards(rewards)
-        places = None if position is None else _as_places(position)
+        places = None if position is None else np.broadcast_to(_as_places(position), values.shape)
         if values.ndim == 2 and places is None:
             places = np.tile(np.arange(values.shape[1]), len(values))
             names = names.repeat(values.shape[1]) if len(names) == len(values) else names
@@ -131,18 +134,11 @@ class Log:
             "position": [None] * len(values) if places is None else places,
             "reward": values,
         }
-        self._rewards.append(schema.make_table(columns, schema.REWARDS))
-        if sum(map(len, self._rewards)) >= MOST_ROWS:
-            self.flush()
+        self._unwritten.add(REWARDS, schema.make_table(columns, schema.REWARDS))
 
     def flush(self) -> None:
         """Write what is in memory: on the disk when this returns."""
-        for kind, tables in ((DECISIONS, self._tables), (REWARDS, self._rewards)):
-            if tables:
-                stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-                path = os.path.join(self._folder, f"{kind}{stamp}-{uuid.uuid4().hex}{PARQUET}")
-                schema.write_file(self._pa.concat_tables(_unified(self._pa, tables)), path)
-                tables.clear()
+        self._unwritten.write()
 
     def batches(self, rows: int = 8192) -> Iterator[Batch]:
         """Read the decisions, file by file; at most `rows` in memory, all of one law at a time, with their rewards."""
@@ -198,6 +194,38 @@ class Log:
         return self._pa.ListArray.from_arrays(
             offsets, self._pa.array(flat.tolist() if flat.dtype.kind == "U" else flat)
         )
+
+
+class _Unwritten:
+    """Rows that are not in a file yet."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder, self._process = folder, os.getpid()
+        self._tables: dict[str, list[Any]] = {DECISIONS: [], REWARDS: []}
+
+    def add(self, kind: str, table: Any) -> None:
+        self._tables[kind].append(table)
+        if sum(map(len, self._tables[kind])) >= MOST_ROWS:
+            self.write()
+
+    def write(self) -> None:
+        pa, _ = schema.arrow()
+        for kind, tables in self._tables.items():
+            if tables:
+                stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+                path = os.path.join(self._folder, f"{kind}{stamp}-{uuid.uuid4().hex}{PARQUET}")
+                schema.write_file(pa.concat_tables(_unified(pa, tables)), path)
+                tables.clear()
+
+    def write_at_the_end(self) -> None:
+        # A forked child has a copy of rows that its parent will write.
+        if os.getpid() == self._process:
+            self.write()
+
+
+def nothing_logged() -> InputError:
+    """The error for a log without decisions."""
+    return InputError("the log holds no decisions; check the directory, and that the server has closed its files.")
 
 
 def _as_rewards(rewards: Any) -> Doubles:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from softindex.arguments import check_count
+from softindex.decisions.asking import ask_parts, unlogged
 from softindex.errors import InputError
 from softindex.records import Doubles, Floats
 from softindex.temperatures import Temperature, check_each_temperature, temperature_of
@@ -45,6 +46,9 @@ def position_marginals(
         probability and standard_error, (n, m) each.
     """
     vector, items = np.asarray(query, np.float32), np.asarray(ids)
+    if vector.ndim != 1 or items.ndim != 1:
+        raise InputError(f"the query has shape {vector.shape} and ids {items.shape}; expected (d,) and (m,).")
+    index = _checked(index, options)
     before = _drawn_before(index, vector, n, draws, seed, {"temperature": temperature, **options})
     columns = [_moments(index, vector, before[:, :j], items, temperature, options) for j in range(n)]
     return Marginals(np.stack([mean for mean, _ in columns]), np.stack([error for _, error in columns]))
@@ -67,7 +71,7 @@ def slot_marginals(
     vectors, shown = np.asarray(queries, np.float32), np.asarray(slates)
     if vectors.ndim != 2 or shown.ndim != 2 or len(vectors) != len(shown):
         raise InputError(f"queries have shape {vectors.shape} and slates {shown.shape}; expected (b, d) and (b, n).")
-    each = check_each_temperature(temperature, len(vectors))
+    index, each = _checked(index, options), check_each_temperature(temperature, len(vectors))
     mean, error = np.empty(shown.shape), np.empty(shown.shape)
     for row, vector in enumerate(vectors):
         t, n = temperature_of(each, row), shown.shape[1]
@@ -78,13 +82,23 @@ def slot_marginals(
     return Marginals(mean, error)
 
 
+def _checked(index: Any, options: dict[str, Any]) -> Any:
+    if "replace" in options:
+        raise InputError("slates are drawn without replacement; leave replace out.")
+    return unlogged(index)
+
+
 def _drawn_before(index: Any, vector: Floats, n: int, draws: int, seed: int, options: dict[str, Any]) -> Any:
     """(draws, n - 1) the items before the last position of as many slates."""
     count = check_count(draws, "draws")
     if check_count(n, "n") == 1:
         return np.empty((count, 0), np.int64)
     copies = np.broadcast_to(vector, (count, len(vector)))
-    return index.sample(copies, n - 1, replace=False, seed=seed, **options).ids
+    found = []
+    # Copies of a query have streams of their own within one call only.
+    for number, (part, own) in enumerate(ask_parts(index, {"replace": False, **options}, copies)):
+        found.append(index.sample(part, n - 1, seed=seed + number, **own).ids)
+    return np.concatenate(found)
 
 
 def _moments(
@@ -98,7 +112,8 @@ def _moments(
     for begin in range(0, len(flat), BLOCK):
         part = flat[begin : begin + BLOCK]
         copies = np.broadcast_to(vector, (len(part), len(vector)))
-        steps = index.log_prob(copies, part, temperature=temperature, replace=False, missing="-inf", **options)
+        asked = {"temperature": temperature, "replace": False, "missing": "-inf", **options}
+        steps = np.concatenate([index.log_prob(*rows, **own) for *rows, own in ask_parts(index, asked, copies, part)])
         last[begin : begin + BLOCK] = steps[:, -1]
     chances = np.exp(last).reshape(len(prefixes), len(items))
     # Before the first position there is nothing to average over.

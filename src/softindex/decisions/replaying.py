@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from softindex.adaptive import AdaptiveSoftmax
+from softindex.decisions.asking import ask_log_prob, unlogged
 from softindex.decisions.batches import Batch
-from softindex.decisions.log import Log
+from softindex.decisions.log import Log, nothing_logged
 from softindex.decisions.policies import options_of
+from softindex.errors import InputError
 from softindex.laws import TREE_METHODS
 from softindex.progress import reporting
 from softindex.records import Doubles
@@ -44,7 +46,7 @@ class Replay:
         return self.differing == 0 and self.compared == self.decisions
 
 
-def replay(log: Log, index: Any, *, rows: int = 32768, progress: bool = False) -> Replay:
+def replay(log: Log, index: Any, *, snapshot: int | None = None, rows: int = 1 << 17, progress: bool = False) -> Replay:
     """Compute every propensity of a log again.
 
     Where a law's `log_prob` is what draws report, it is computed in batches.  Draws of "certified", of a tree, of
@@ -53,14 +55,22 @@ def replay(log: Log, index: Any, *, rows: int = 32768, progress: bool = False) -
     Args:
         log: The decisions.
         index: The index, snapshot, or `Client` of the server, that made them.  Rows of another snapshot are skipped.
-        rows: Decisions in a batch.
+        snapshot: Number of the snapshot that the index was saved from; a saved index does not know it.
+        rows: Decisions in a batch.  A call of more cannot be made again, and its decisions are skipped.
         progress: Show a progress bar on a terminal.
     """
+    if not hasattr(index, "sample"):
+        raise InputError(
+            f"the index is a {type(index).__name__}; pass an index, a snapshot of a catalogue or a Client."
+        )
+    if not len(log):
+        raise nothing_logged()
+    index = unlogged(index)
     total, done, compared, largest = len(log), 0, 0, 0.0
     differing, skipped = _Named(), Counter[str]()
     with reporting(progress) as report:
         for batch in log.batches(rows):
-            reason = _unfit(batch, index)
+            reason = _unfit(batch, index, snapshot)
             if reason is not None:
                 skipped[reason] += len(batch)
             else:
@@ -87,10 +97,10 @@ class _Named:
         self.names += [batch.decision_ids[int(row)].as_py() for row in rows]
 
 
-def _unfit(batch: Batch, index: Any) -> str | None:
+def _unfit(batch: Batch, index: Any, snapshot: int | None) -> str | None:
     if batch.queries is None:
         return NO_QUERY
-    known = getattr(index, "snapshot", None)
+    known = getattr(index, "snapshot", None) if snapshot is None else snapshot
     other = batch.snapshot is not None and not callable(known) and known is not None and known != batch.snapshot
     return OTHER_STATE if other else None
 
@@ -100,7 +110,7 @@ def _again(batch: Batch, index: Any) -> tuple[Any, Doubles]:
     own = hasattr(index, "log_prob") and not isinstance(index, AdaptiveSoftmax)
     drawn_again = batch.low is not None or batch.options["method"] in TREE_METHODS or not own
     if not drawn_again:
-        found = index.log_prob(batch.queries, batch.ids, missing="-inf", **options_of(batch))
+        found = ask_log_prob(index, batch.queries, batch.ids, missing="-inf", **options_of(batch))
         return np.ones(len(batch), bool), found
     found, whole = np.full(batch.log_prob.shape, np.nan), np.zeros(len(batch), bool)
     for call in _calls(batch):

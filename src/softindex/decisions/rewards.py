@@ -25,6 +25,12 @@ class Rewards:
     values: Doubles
     """(m,)"""
 
+    def among(self, decision_ids: Any) -> Any:
+        """(m,) whether the decision of each reward is one of these."""
+        from pyarrow import compute
+
+        return compute.is_in(self.names, value_set=decision_ids).to_numpy(zero_copy_only=False)
+
     def of(self, decision_ids: Any, n: int) -> tuple[Doubles, Any]:
         """Rewards (b, n) of decisions with n items each, and (b,) whether there was any.
 

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from softindex.decisions.batches import Batch
-from softindex.decisions.log import Log
+from softindex.decisions.log import Log, nothing_logged
+from softindex.decisions.rewards import Rewards
+from softindex.decisions.schema import arrow
 from softindex.errors import InputError
 from softindex.progress import reporting
-from softindex.records import Doubles, Floats, Ids
+from softindex.records import Doubles, Floats, Ids, Integers
 
 __all__ = ["RewardModel", "Scored", "score"]
 
@@ -48,6 +50,10 @@ class Scored:
     """Mean total variation that the new policy's draws state; NaN where they state none."""
     restricted: float = 0.0
     """Share of decisions that were drawn from the k best or from a nucleus."""
+    repeated: int = 0
+    """Decisions that were left out, because their id came before."""
+    unmatched: int = 0
+    """Rewards that belong to no decision."""
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -83,6 +89,7 @@ def score(
     reward_model: RewardModel | None = None,
     draws: int = 16,
     unrewarded: bool = True,
+    where: Callable[[Batch], Any] | None = None,
     rows: int = 8192,
     seed: int = 0,
     progress: bool = False,
@@ -92,11 +99,12 @@ def score(
     Memory: a batch of queries, and six numbers per logged item at most.
 
     Args:
-        log: The decisions, all with the same number of items.
+        log: The decisions, all with the same number of items: a `where` may choose those.
         policy: A `Policy`, or any object whose `log_prob(batch)` returns (b, n).
         reward_model: For the doubly robust estimator.  Its mean under the policy is taken over `draws` draws.
         draws: See above.
         unrewarded: Whether decisions without any reward count as zero (clicks), or are left out.
+        where: Which decisions to score: takes a `Batch`, and returns (b,) booleans.  None: all.
         rows: Decisions in a batch.
         seed: Of these draws.
         progress: Show a progress bar on a terminal.
@@ -105,30 +113,60 @@ def score(
     parts: list[dict[str, Any]] = []
     stated = _Stated(policy, seed)
     with reporting(progress) as report:
-        for batch in log.batches(rows):
+        for each in log.batches(rows):
+            done += len(each)
+            batch = each if where is None else each.take(np.flatnonzero(_chosen(where, each)))
+            if not len(batch):
+                continue
             parts.append(_score_batch(batch, policy, reward_model, draws, seed))
             stated.look_at(batch)
-            done += len(batch)
             if report is not None:
                 report("scoring decisions", done, total)
     if not parts:
-        raise InputError("the log holds no decisions; check the directory, and that the server has closed its files.")
-    if not any(part["rewarded"].any() for part in parts) and len(log.rewards().names):
-        raise InputError("no reward belongs to a decision of the log; pass the decision ids that append returned.")
+        raise nothing_logged() if where is None else InputError("where chooses no decision of the log.")
     if len({part["rewards"].shape[1] for part in parts}) > 1:
-        raise InputError("decisions have different numbers of items; keep logs of different slates in two directories.")
-    order = np.argsort(np.concatenate([part.pop("rows") for part in parts]), kind="stable")
-    kept = order if unrewarded else order[np.concatenate([part["rewarded"] for part in parts])[order]]
-    restricted = float(np.concatenate([part.pop("restricted") for part in parts])[kept].mean()) if len(kept) else 0.0
-    for part in parts:
-        part.pop("rewarded")
-    columns = {name: _joined(parts, name, kept) for name in parts[0]}
-    return Scored(**columns, stated_error=stated.mean(), restricted=restricted)
+        raise InputError("decisions have different numbers of items; choose those of one with where.")
+    names, numbers, rewarded, restricted = (
+        [part.pop(name) for part in parts] for name in ("names", "rows", "rewarded", "restricted")
+    )
+    order, repeated, unmatched = _matched(names, np.concatenate(numbers), log.rewards())
+    kept = order if unrewarded else order[np.concatenate(rewarded)[order]]
+    if not len(kept):
+        raise InputError("no decision has a reward; pass unrewarded=True if that means a reward of 0.")
+    return Scored(
+        **{name: _joined(parts, name, kept) for name in parts[0]},
+        stated_error=stated.mean(),
+        restricted=float(np.concatenate(restricted)[kept].mean()),
+        repeated=repeated,
+        unmatched=unmatched if where is None else 0,
+    )
+
+
+def _chosen(where: Callable[[Batch], Any], batch: Batch) -> Any:
+    found = np.asarray(where(batch))
+    if found.dtype != np.bool_ or found.shape != (len(batch),):
+        raise InputError(
+            f"where returned shape {found.shape} and type {found.dtype}; expected ({len(batch)},) booleans."
+        )
+    return found
+
+
+def _matched(names: list[Any], numbers: Integers, rewards: Rewards) -> tuple[Integers, int, int]:
+    """The decisions in the order of the log, each id once; how often ids came again; and rewards of no decision."""
+    pa, _ = arrow()
+    order = np.argsort(numbers, kind="stable")
+    every = pa.chunked_array(names).combine_chunks().take(order)
+    _, first = np.unique(every.dictionary_encode().indices.to_numpy(), return_index=True)
+    strangers = int((~rewards.among(every)).sum())
+    if strangers and strangers == len(rewards.names):
+        raise InputError("no reward belongs to a decision of the log; pass the decision ids that append returned.")
+    return order[np.sort(first)], len(order) - len(first), strangers
 
 
 def _score_batch(batch: Batch, policy: Any, model: RewardModel | None, draws: int, seed: int) -> dict[str, Any]:
     part: dict[str, Any] = {
         "rows": batch.rows,
+        "names": batch.decision_ids,
         "rewards": batch.rewards,
         "rewarded": batch.rewarded,
         "logged": batch.log_prob,
@@ -142,15 +180,17 @@ def _score_batch(batch: Batch, policy: Any, model: RewardModel | None, draws: in
             raise InputError("a reward model is for decisions of one item; leave it out for slates.")
         if batch.queries is None:
             raise InputError("this log keeps hashes of the queries; a reward model needs the queries themselves.")
-        shown = policy.sample(batch, draws, seed)
+        if not hasattr(policy, "sample"):
+            raise InputError("this policy cannot draw, which a reward model needs; pass a Policy.")
+        shown, _ = policy.sample(batch, draws, seed)
         part["predicted"] = _predict(model, batch.queries, batch.ids)
-        part["expected"] = _predict(model, batch.queries, shown.ids).mean(axis=1, keepdims=True)
+        part["expected"] = _predict(model, batch.queries, shown).mean(axis=1, keepdims=True)
     return part
 
 
 def _target(policy: Any, batch: Batch) -> Doubles:
-    if not hasattr(policy, "log_prob"):
-        raise InputError(f"the policy is a {type(policy).__name__}; pass a Policy or an object with log_prob(batch).")
+    if not hasattr(policy, "log_prob") or hasattr(policy, "top_k"):
+        raise InputError(f"the policy is a {type(policy).__name__}; pass Policy(index, temperature).")
     found = np.asarray(policy.log_prob(batch), np.float64)
     if found.shape != batch.log_prob.shape:
         raise InputError(f"log_prob of the policy has shape {found.shape}; expected {batch.log_prob.shape}.")
@@ -175,7 +215,7 @@ class _Stated:
     def look_at(self, batch: Batch) -> None:
         wanted = STATED - len(self._found)
         if wanted > 0 and hasattr(self._policy, "sample"):
-            errors = self._policy.sample(batch.between(0, wanted), 1, self._seed).error
+            _, errors = self._policy.sample(batch.between(0, wanted), 1, self._seed)
             self._found = np.append(self._found, errors)
 
     def mean(self) -> float:

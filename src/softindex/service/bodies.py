@@ -107,6 +107,8 @@ class SampleBody(LawBody, kw_only=True, forbid_unknown_fields=True):
     k: int | UnsetType = UNSET
     candidates: int | UnsetType = UNSET
     seed: Seed | UnsetType = UNSET
+    log: bool = True
+    """false: the draws are not shown to anybody, and stay out of the log of decisions."""
 
 
 class LogProbBody(LawBody, kw_only=True, forbid_unknown_fields=True):

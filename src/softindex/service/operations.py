@@ -43,7 +43,7 @@ from softindex.sharded import ShardedIndex
 __all__ = ["OPERATIONS", "Call", "Operation", "prepare"]
 
 _fresh = random.SystemRandom()
-_PLAIN = ("queries", "item", "items", "n", "ids")
+_PLAIN = ("queries", "item", "items", "n", "ids", "log")
 """Fields that are not options of the library's call."""
 SCANNING = (EXACT, CERTIFIED, TOP_K)
 """Methods that may score every item."""

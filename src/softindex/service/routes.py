@@ -81,7 +81,7 @@ class Routes:
             record, milliseconds = await gate.run(partial(_timed, call.run), call.numbers)
             if operation.name == "sample":
                 self._state.metrics.drew(record)
-                if (log := self._state.decisions) is not None:
+                if getattr(body, "log", True) and (log := self._state.decisions) is not None:
                     log.add(call, record, request.scope["request_id"], call.version)
             answer = operation.encode(record, getattr(call.index, "snapshot", None))
             return _json(answer, {"server-timing": f"call;dur={milliseconds:.3f}"})

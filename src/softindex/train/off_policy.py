@@ -79,6 +79,8 @@ class OffPolicyLoss(nn.Module):
         for name, tensor in (("rewards", rewards), ("log_prob", log_prob)):
             if not isinstance(tensor, Tensor) or tensor.shape != shown.shape:
                 raise InputError(f"{name} must be a tensor {tuple(shown.shape)}, one number per decision.")
+        if shown.ndim != 1:
+            raise InputError(f"shown has shape {tuple(shown.shape)}; pass the items of slates one by one, (b,).")
         losses: Tensor = self.loss(queries, shown, items, bias, generator=generator)
         # The estimate of a sampled softmax may exceed one.
         log_policy = (-losses.detach()).clamp(max=0.0)
