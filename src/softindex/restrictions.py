@@ -22,6 +22,7 @@ __all__ = [
     "Restriction",
     "Source",
     "Unknown",
+    "count_items",
     "exclusions",
     "find_items",
     "find_some",
@@ -104,7 +105,7 @@ class Restriction:
             raise InputError(f"{self.by} nothing to draw for query {row}; leave at least one item.")
         if row is not None:
             raise InputError(
-                f"n is {n} but there {'is' if self.possible[row] == 1 else 'are'} {_items(self.possible[row])} to draw "
+                f"n is {n} but there {'is' if self.possible[row] == 1 else 'are'} {count_items(self.possible[row])} to draw "
                 f"without replacement for query {row}; ask for at most that many."
             )
 
@@ -113,7 +114,7 @@ class Restriction:
         row = self._first_short(left, n)
         if row is not None:
             raise InputError(
-                f"n is {n} but the nucleus of query {row} holds {_items(left[row])} to draw without replacement; "
+                f"n is {n} but the nucleus of query {row} holds {count_items(left[row])} to draw without replacement; "
                 "ask for at most that many, or raise top_p."
             )
 
@@ -123,7 +124,7 @@ class Restriction:
         if len(short):
             row = int(short[0])
             raise InputError(
-                f"k is {k} but {self.by} {_items(self.possible[row])} for query {row}; ask for at most that many."
+                f"k is {k} but {self.by} {count_items(self.possible[row])} for query {row}; ask for at most that many."
             )
 
     def _first_short(self, left: Integers, n: int) -> int | None:
@@ -308,7 +309,8 @@ def exclusions(
     return offsets, np.ascontiguousarray(np.concatenate(parts), np.int64)
 
 
-def _items(count: int) -> str:
+def count_items(count: int) -> str:
+    """A number of items, in words."""
     return f"{count} item{'' if count == 1 else 's'}"
 
 

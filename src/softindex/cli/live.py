@@ -14,6 +14,7 @@ from softindex.cli.options import AsJson, Unknown, app, given
 from softindex.cli.printing import print_json, print_line, print_table
 from softindex.cli.reading import parse_ids, read_array, read_ids
 from softindex.errors import InputError
+from softindex.restrictions import count_items
 from softindex.vectors import read
 
 __all__: list[str] = []
@@ -70,7 +71,7 @@ def upsert(
     )
     with softindex.open(catalogue, compaction="manual") as opened:
         number = opened.upsert(source.ids, source.vectors, **options)
-        print_line(f"{catalogue}: {len(source.vectors)} items upserted, {len(opened)} in all, state {number}")
+        print_line(f"{catalogue}: {count_items(len(source.vectors))} upserted, {len(opened)} in all, state {number}")
 
 
 @live.command()
@@ -85,7 +86,7 @@ def remove(
     with softindex.open(catalogue, compaction="manual") as opened:
         before = len(opened)
         number = opened.remove(parse_ids(ids, strings=opened.ids == "strings", name="ids"), **given(unknown=unknown))
-        print_line(f"{catalogue}: {before - len(opened)} items removed, {len(opened)} left, state {number}")
+        print_line(f"{catalogue}: {count_items(before - len(opened))} removed, {len(opened)} left, state {number}")
 
 
 @live.command()
