@@ -105,8 +105,8 @@ class Restriction:
             raise InputError(f"{self.by} nothing to draw for query {row}; leave at least one item.")
         if row is not None:
             raise InputError(
-                f"n is {n} but there {'is' if self.possible[row] == 1 else 'are'} {count_items(self.possible[row])} to draw "
-                f"without replacement for query {row}; ask for at most that many."
+                f"n is {n} but there {'is' if self.possible[row] == 1 else 'are'} {count_items(self.possible[row])} to "
+                f"draw without replacement for query {row}; ask for at most that many."
             )
 
     def check_nucleus(self, left: Integers, n: int) -> None:
