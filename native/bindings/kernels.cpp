@@ -129,6 +129,7 @@ void sketch_masks(In<uint8_t, 3> values, In<float, 2> scales, In<int8_t, 2> quer
   expect(values.shape(2) == 64 && fits(scales, blocks, 16) && fits(queries, b, 8 * groups), shapes_disagree);
   expect(fits(limits, b, 2) && fits(masks, b, blocks), shapes_disagree);
   std::vector<SketchQuery> aims;
+  aims.reserve(b);
   for (int64_t g = 0; g < b; ++g)
     aims.push_back({queries.data() + g * 8 * groups, limits.data()[2 * g], limits.data()[2 * g + 1]});
   kernels_named(target).sketch_masks({values.data(), scales.data(), blocks, groups}, aims.data(), b, masks.data(),

@@ -142,6 +142,7 @@ void top_k(const std::vector<Query>& queries, const BestResults& results) {
   std::vector<double>& scores = searching[0].workspace.best_scores;
   scores.resize(count * k);
   std::vector<Best> found;
+  found.reserve(count);
   for (int64_t i = 0; i < count; ++i) found.push_back({results.positions + searching[i].number * k, &scores[i * k]});
   top_k(searching.data(), count, {k, request.probes, request.tolerance}, found.data());
   for (int64_t i = 0; i < count; ++i) {
