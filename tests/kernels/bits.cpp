@@ -1,5 +1,6 @@
 // Prints a hash of what each kernel computes from fixed numbers, for a set of kernels: bits [SET]. The hashes of two
-// machines agree where their results agree bit for bit; `make test-arm` compares x86-64 with aarch64.
+// machines agree where their results agree bit for bit; `make test-arm` compares x86-64 with aarch64. All kernels but
+// those of learned similarities, which use fused multiply-add where there is one: see mixture_tile.h.
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -87,6 +88,12 @@ void scans(const Kernels& kernels, Numbers& numbers) {
                               rows);
   Hash().add(all).print("scan_residuals_int8");
   const auto shorts = numbers.integers<int16_t>(rows * d, -32767, 32767);
+  std::vector<float> joined;
+  for (const std::vector<float>& query : queries) joined.insert(joined.end(), query.begin(), query.end());
+  for (int64_t count : {3, 4}) {
+    kernels.scan_int16(matrix(shorts, rows, d), joined.data(), count, all.data(), rows);
+    Hash().add(all).print("scan_int16");
+  }
   kernels.scan_residuals_int16({matrix(shorts, rows, d), scales.data(), nullptr}, four, centres.data(), 4, all.data(),
                                rows);
   Hash().add(all).print("scan_residuals_int16");
@@ -118,6 +125,41 @@ void integer_scans(const Kernels& kernels, Numbers& numbers) {
   Hash().add(masks).print("sketch_masks");
 }
 
+// Long rows, as AdaptiveSoftmax screens them: chunks of 64 numbers, and more of them than one sum holds.
+void screens(const Kernels& kernels, Numbers& numbers) {
+  constexpr int64_t count = 21, chunks = 19, length = 64 * chunks;
+  const auto bytes = numbers.integers<int8_t>(count * length, -127, 127);
+  const auto query = numbers.integers<int16_t>(2 * length, -16383, 16383);
+  std::vector<int64_t> dots(2 * count);
+  kernels.screen(matrix(bytes, count, length), query.data(), 2, dots.data(), count);
+  Hash().add(dots).print("screen");
+  const auto nibbles = numbers.integers<uint8_t>(count * length / 2, 0, 255);
+  const auto short_query = numbers.integers<int8_t>(2 * length, -127, 127);
+  kernels.screen_nibbles(nibbles.data(), count, chunks, short_query.data(), 2, dots.data(), count);
+  Hash().add(dots).print("screen_nibbles");
+}
+
+void columns(const Kernels& kernels, Numbers& numbers) {
+  constexpr int64_t stride = 5 * lanes, width = 40, rounds = 29, tiles = 37;
+  const std::vector<float> matrix_columns = numbers.reals<float>(width * stride);
+  const auto which = numbers.integers<int64_t>(rounds, 0, width - 1);
+  const std::vector<double> query = numbers.reals<double>(rounds), scales = numbers.reals<double>(rounds);
+  const std::vector<double> weights = numbers.reals<double>(rounds);
+  const Pulls pulls{matrix_columns.data(), stride, which.data(), query.data(), scales.data(), weights.data(), rounds};
+  const int64_t groups[] = {3, 0, 4};
+  std::vector<double> state(stride * 4), dots(stride);
+  kernels.pull(pulls, groups, 3, state.data());
+  Hash().add(state).print("pull");
+  kernels.add_columns(pulls, 5, dots.data());
+  Hash().add(dots).print("add_columns");
+  const std::vector<float> wide = numbers.reals<float>(tiles * lanes),
+                           wide_scales = numbers.reals<float>(tiles * lanes);
+  std::vector<double> sums(padded(tiles) * lanes);
+  ColumnMoments moments{};
+  kernels.weigh_columns(wide.data(), wide_scales.data(), tiles, sums.data(), moments);
+  Hash().add(sums).add(moments).print("weigh_columns");
+}
+
 void weights(const Kernels& kernels, Numbers& numbers) {
   const std::vector<float> dots = numbers.reals<float>(rows), bias = numbers.reals<float>(rows);
   std::vector<float> weights(rows);
@@ -146,6 +188,12 @@ void in_double(const Kernels& kernels, Numbers& numbers) {
   Hash().add(kernels.double_dot(items.data(), wide.data(), d)).print("double_dot");
   kernels.scan_all_double(matrix(items, rows, d), query.data(), dots.data());
   Hash().add(dots).print("scan_all_double");
+  const std::vector<float> long_rows = numbers.reals<float>(4 * 48), long_query = numbers.reals<float>(48);
+  for (int64_t count = 1; count <= 4; ++count) {
+    std::vector<double> sums(count * lanes);
+    kernels.scan_double(matrix(long_rows, count, 48), 48, long_query.data(), sums.data());
+    Hash().add(sums).print("scan_double");
+  }
   kernels.scan_stretches(matrix(items, rows, d), query.data(), dots.data());
   Hash().add(dots).print("scan_stretches");
   std::vector<float> packed(d * (d + 1) / 2);
@@ -165,6 +213,8 @@ int main(int count, char** words) {
   Numbers numbers;
   scans(*kernels, numbers);
   integer_scans(*kernels, numbers);
+  screens(*kernels, numbers);
+  columns(*kernels, numbers);
   weights(*kernels, numbers);
   in_double(*kernels, numbers);
 }
