@@ -46,7 +46,7 @@ def publish(task, folder, page):
         table(task, folder).markdown(),
         illustrate(page, task.name, draw(task, runs), _caption(task)),
         textwrap.fill(_notes(task, runs), 118, break_on_hyphens=False),
-        f"Machine: {machine()}; torch threads: {', '.join(map(str, threads))}.",
+        textwrap.fill(f"Machine: {machine()}; torch threads: {', '.join(map(str, threads))}.", 118),
     ]
     place(page, task.name, "\n" + "\n\n".join(body) + "\n")
 
