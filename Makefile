@@ -61,8 +61,8 @@ check: .venv/all
 	diff -u $(STUB) build/_native.pyi || { echo "$(STUB) is out of date; run 'make stub'." >&2; exit 1; }
 	$(MAKE) --no-print-directory check-workflows
 
-# Bugs that the compiler does not warn of, and names, by .clang-tidy: too slow for `make check`. Kernels are read once,
-# as compiled for the baseline.
+# Bugs that the compiler does not warn of, and names, by .clang-tidy: too slow for `make check`. Kernels are read
+# once for each instruction set.
 tidy: .venv/all
 	mkdir -p build && $(BIN)/cmake -S . -B build/tidy -G Ninja -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
 	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DPython_EXECUTABLE=$(abspath $(BIN)/python) \
