@@ -23,6 +23,8 @@ SECTIONS = {
     "partition": "partition:run",
     "adaptive": "adaptive:run",
     "adaptive-gaps": "adaptive_gaps:run",
+    "adaptive-worst": "adaptive_worst:run",
+    "adaptive-figures": "adaptive_figures:run",
     "adaptive-speculative": "adaptive_speculative:run",
     "training": "training:run",
     "mol": "mol:run",
@@ -51,6 +53,8 @@ USUAL = (
 ONE_THREAD = (
     "adaptive",
     "adaptive-gaps",
+    "adaptive-worst",
+    "adaptive-figures",
     "adaptive-speculative",
     "draws",
     "fidelity",

@@ -4,7 +4,6 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.adaptive_worst import SHAPES, worst
 from benchmarks.data import glove
 from benchmarks.tables import Table
 from softindex import AdaptiveSoftmax
@@ -252,12 +251,6 @@ def run(options):
             "and seeds (in brackets how many times fewer multiplications, and how often everything was scored)",
             ["set", "k", *(f"confidence {confidence:g}" for confidence in CONFIDENCES)],
             rates,
-        ),
-        Table(
-            "Where pac cannot win: its time relative to a plain product and softmax in NumPy (medians, one thread; in "
-            "brackets: estimated after all)",
-            ["data", *(f"{n:,} x {d:,}" for n, d in SHAPES)],
-            worst(),
         ),
         Table(
             "The certificate of the screens in four and eight bits: trials, scores outside their radius, and the "

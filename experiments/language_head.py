@@ -5,7 +5,8 @@
 
 The first command trains an LSTM with the sampled loss of `softindex.train`; repeat it to continue an interrupted run.
 The second takes the best weights so far, collects the states that the model has on the validation text, and answers
-every one of them with every guarantee.  The data are those of `experiments.language_model`; without --data a small
+every one of them with every guarantee.  With `--model bag` it is a text classifier: which word follows, from the mean
+of the ten words before it in any order.  The data are those of `experiments.language_model`; without --data a small
 synthetic text is used.
 """
 
@@ -33,15 +34,32 @@ MEASURED_ROWS = 500
 CALIBRATION = 200
 """States to calibrate with."""
 METHODS = {"unigram": "unigram, one set of draws per batch"}
+BAG = 10
+"""Words that a bag holds."""
+
+
+class Bag(nn.Module):
+    """The mean of the vectors of a word and those before it, of as many as there are up to BAG, in a dense layer."""
+
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.dense = nn.Linear(width, hidden)
+
+    def forward(self, vectors, state):
+        """Hidden vectors (t, b, hidden) for vectors (t, b, width); there is no state."""
+        sums = torch.cumsum(vectors, dim=0)
+        before = torch.cat([torch.zeros_like(sums[:BAG]), sums[:-BAG]])[: len(sums)]
+        counts = torch.arange(1, len(sums) + 1).clamp(max=BAG)[:, None, None]
+        return functional.gelu(self.dense((sums - before) / counts)), (torch.zeros(1), torch.zeros(1))
 
 
 class WideHead(nn.Module):
-    """An LSTM under a dense layer whose outputs are as wide as the rows of the output layer."""
+    """An LSTM, or a bag of words, under a dense layer whose outputs are as wide as the rows of the output layer."""
 
     def __init__(self, words, counts, settings):
         super().__init__()
         self.embedding = nn.Embedding(words, settings["embedding"], sparse=True)
-        self.lstm = nn.LSTM(settings["embedding"], settings["hidden"])
+        self.lstm = ENCODERS[settings["model"]](settings["embedding"], settings["hidden"])
         self.dense = nn.Linear(settings["hidden"], settings["width"])
         self.dropout = nn.Dropout(settings["dropout"])
         self.head = nn.Linear(settings["width"], words)
@@ -55,6 +73,9 @@ class WideHead(nn.Module):
         """Queries (t * b, width) for tokens (t, b), and the new state."""
         hidden, state = self.lstm(self.dropout(self.embedding(tokens)), state)
         return self.dropout(functional.gelu(self.dense(self.dropout(hidden)))).flatten(0, 1), state
+
+
+ENCODERS = {"lstm": nn.LSTM, "bag": Bag}
 
 
 class HeadTrainer(TextTrainer):
@@ -121,13 +142,13 @@ class Both:
             part.load_state_dict(state[str(number)])
 
 
-def task_of(data):
+def task_of(data, model):
     """The task on a text, or on a synthetic one."""
     parts, words = synthetic() if data is None else read(data)
-    settings = SMALL if data is None else LARGE
+    settings = {**(SMALL if data is None else LARGE), "model": model}
     return Task(
-        name="language-head",
-        title=f"A language model with a wide head, {'a synthetic text' if data is None else data.name}",
+        name="language-head" if model == "lstm" else "text-classifier",
+        title=f"A {model} under a wide head, {'a synthetic text' if data is None else data.name}",
         settings={"words": words, "tokens": len(parts[0]), **settings},
         make=lambda method, seed: HeadTrainer(parts, words, settings),
         metrics={"perplexity": ("perplexity", ".1f")},
@@ -171,13 +192,14 @@ def main():
     """Train, or measure."""
     parser = parser_of(__doc__, tuple(METHODS))
     parser.add_argument("--data", type=Path, help="directory of train.txt, valid.txt and test.txt")
+    parser.add_argument("--model", choices=list(ENCODERS), default="lstm")
     parser.add_argument("--measure", action="store_true", help="measure AdaptiveSoftmax on the trained head")
     parser.add_argument("--states", type=int, default=300, help="states to measure with")
     options = parser.parse_args()
     if options.measure:
-        measure_head(task_of(options.data), options)
+        measure_head(task_of(options.data, options.model), options)
         return
-    compare(task_of(options.data), options, options.epochs or 2)
+    compare(task_of(options.data, options.model), options, options.epochs or 2)
 
 
 if __name__ == "__main__":

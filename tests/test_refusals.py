@@ -130,6 +130,7 @@ def test_queries_and_ids_that_change_during_calls_do_no_harm():
     """Every call gives results or an InputError; ids are those of items."""
     index = softindex.build(normal(2000, 16), clusters=50, tree=True, codes=True, threads=1)
     queries, ids, ended = normal(50, 16), np.arange(50), threading.Event()
+    layer = softindex.AdaptiveSoftmax(normal(300, 16))
 
     def change():
         values = np.array([np.nan, np.inf, -np.inf, 3e38, 1e-40, 0.5], np.float32)
@@ -147,6 +148,7 @@ def test_queries_and_ids_that_change_during_calls_do_no_harm():
         lambda: index.sample(queries, 3, temperature=0.1, method="sd-hierarchical").ids,
         lambda: index.sample(queries, 3, temperature=0.1, exclude=ids).ids,
         lambda: index.top_k(queries, 3).ids,
+        lambda: layer.top_k(queries[7], 2, temperature=0.1, guarantee="pac").ids,
         lambda: np.isnan(index.log_prob(queries, ids, temperature=0.1)).astype(int),
     ]
     try:

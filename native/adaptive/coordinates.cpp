@@ -15,6 +15,9 @@ constexpr int64_t fan = 16;
 constexpr int64_t block = fan * lanes;
 // Blocks weighed at a time: their columns are still in the cache when they are read again.
 constexpr int64_t blocks_at_once = 16;
+// Numbers of a query that are looked at first, and the share that may not be zero if the others are listed at once.
+constexpr int64_t first_numbers = 4096;
+constexpr double largest_list = 0.3;
 // Bytes of a column that are fetched as soon as it is drawn.
 constexpr int64_t fetched_bytes = 512;
 
@@ -66,9 +69,23 @@ Coordinates::Coordinates(const PacLayer& layer) : layer_(layer), query_(padded(l
   }
 }
 
+bool Coordinates::survey(const Kernels& kernels, const float* query, double limit) {
+  clear();
+  // Numbers of the query before may stay in the copy.
+  sparse_ = false;
+  now_ = query;
+  // Where the first numbers are mostly zero, all that are not are listed in the same pass.
+  const int64_t some = std::min(first_numbers, layer_.d);
+  is_listed_ = layer_.d <= INT32_MAX && (double)kernels.survey(query, some).numbers < largest_list * (double)some;
+  const Survey found = is_listed_ ? list(kernels, 0, layer_.d) : kernels.survey(query, layer_.d);
+  numbers_ = found.numbers;
+  return measure(found.squares, limit);
+}
+
 bool Coordinates::start(const Kernels& kernels, const float* query, double limit, uint64_t seed) {
   clear();
   sparse_ = false;
+  now_ = query_.data();
   ColumnMoments moments = {};
   constexpr int64_t step = blocks_at_once * block;
   for (int64_t begin = 0; begin < layer_.d; begin += step) {
@@ -89,8 +106,11 @@ bool Coordinates::start(const Kernels& kernels, const SparseQuery& query, double
     for (std::vector<double>& level : tree_) std::fill(level.begin(), level.end(), 0.0);
     sparse_ = true;
   }
+  now_ = query_.data();
+  numbers_ = 0;
   for (int64_t i = 0; i < query.count; ++i) {
     query_[query.indices[i]] = query.values[i];
+    numbers_ += query.values[i] != 0.0f;
     if (touched_.empty() || touched_.back() != query.indices[i] / block) touched_.push_back(query.indices[i] / block);
   }
   ColumnMoments moments = {};
@@ -101,11 +121,15 @@ bool Coordinates::start(const Kernels& kernels, const SparseQuery& query, double
   return finish(moments, limit, seed);
 }
 
-bool Coordinates::finish(const ColumnMoments& moments, double limit, uint64_t seed) {
-  const double squares = fold(moments.squares);
-  if (!(squares <= limit)) return false;
+bool Coordinates::measure(double squares, double limit) {
   // Rounded up: squares are added in float32, sixteen at a time, and tiny ones lose digits.
   norm_ = std::sqrt(squares * (1 + 2e-6) + 2e-45 * (double)layer_.d);
+  return squares <= limit;
+}
+
+bool Coordinates::finish(const ColumnMoments& moments, double limit, uint64_t seed) {
+  const double squares = fold(moments.squares);
+  if (!measure(squares, limit)) return false;
   squared_weights_ = fold(moments.squared_weights);
   used_ = moments.used;
   for (size_t level = 1; level < tree_.size(); ++level) sum_tree(level);
@@ -153,6 +177,8 @@ void Coordinates::clear() {
     for (size_t level = 1; level < tree_.size(); ++level, node /= fan) tree_[level][node] = 0;
   }
   touched_.clear();
+  listed_.clear();
+  is_listed_ = false;
   which_.clear();
   values_.clear();
   scales_.clear();
@@ -243,24 +269,32 @@ double Coordinates::heavy_product(int64_t row) const {
   const int64_t* const columns = layer_.heavy_columns + row * layer_.kept;
   const float* const heavy = layer_.heavy + row * layer_.kept;
   double sum = 0;
-  for (int64_t h = 0; h < layer_.kept; ++h) sum += (double)query_[columns[h]] * (double)heavy[h];
+  for (int64_t h = 0; h < layer_.kept; ++h) sum += (double)now_[columns[h]] * (double)heavy[h];
   return sum;
 }
 
-void Coordinates::list_used(std::vector<int64_t>& which, std::vector<double>& values) const {
-  which.clear();
-  values.clear();
-  const auto list = [&](int64_t begin, int64_t end) {
-    for (int64_t column = begin; column < end; ++column) {
-      if (!(weight(column) > 0)) continue;
-      which.push_back(column);
-      values.push_back((double)query_[column]);
-    }
-  };
+const std::vector<int32_t>& Coordinates::list_numbers(const Kernels& kernels) {
+  if (is_listed_) return listed_;
   if (sparse_)
-    for (const int64_t each : touched_) list(each * block, std::min(layer_.d, (each + 1) * block));
+    for (const int64_t each : touched_) list(kernels, each * block, std::min(layer_.d, (each + 1) * block));
   else
-    list(0, layer_.d);
+    list(kernels, 0, layer_.d);
+  is_listed_ = true;
+  return listed_;
+}
+
+// Lists the columns begin <= column < end.
+Survey Coordinates::list(const Kernels& kernels, int64_t begin, int64_t end) {
+  constexpr int64_t step = 1 << 16;
+  Survey all = {0, 0};
+  for (; begin < end; begin += step) {
+    const int64_t count = std::min(step, end - begin), before = (int64_t)listed_.size();
+    if ((int64_t)room_.size() < count + lanes) room_.resize(count + lanes);
+    const Survey found = kernels.list_numbers(now_ + begin, count, begin, room_.data());
+    listed_.insert(listed_.end(), room_.begin(), room_.begin() + found.numbers);
+    all = {all.squares + found.squares, all.numbers + ((int64_t)listed_.size() - before)};
+  }
+  return all;
 }
 
 }  // namespace softindex

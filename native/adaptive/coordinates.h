@@ -28,7 +28,10 @@ class Coordinates {
  public:
   explicit Coordinates(const PacLayer& layer);
 
-  // Starts a query (d). False where its length is not at most the root of `limit`, or no number.
+  // Looks at a query (d) without copying it: enough to score rows. False where its length is not at most the root of
+  // `limit`, or no number.
+  bool survey(const Kernels& kernels, const float* query, double limit);
+  // Copies and weighs a query (d), after which columns can be drawn. False as above.
   bool start(const Kernels& kernels, const float* query, double limit, uint64_t seed);
   // The same for a query of few numbers: values (count) at the increasing columns `indices`.
   bool start(const Kernels& kernels, const SparseQuery& query, double limit, uint64_t seed);
@@ -36,22 +39,26 @@ class Coordinates {
   // Draws until there are this many columns, or no other has any weight.
   void draw(int64_t count);
 
-  const float* query() const { return query_.data(); }  // (padded(d))
-  double norm() const { return norm_; }                 // rounded up
-  double total() const { return total_; }               // of all weights
+  const float* query() const { return now_; }  // (d)
+  bool is_weighed() const { return now_ == query_.data(); }
+  double norm() const { return norm_; }    // rounded up
+  double total() const { return total_; }  // of all weights
   double squared_weights() const { return squared_weights_; }
-  int64_t used() const { return used_; }    // columns with any weight
-  double heavy_product(int64_t row) const;  // of the heavy numbers of a row with the query
+  int64_t numbers() const { return numbers_; }  // of the query, without zeros
+  int64_t used() const { return used_; }        // columns with any weight
+  double heavy_product(int64_t row) const;      // of the heavy numbers of a row with the query
   int64_t drawn() const { return (int64_t)which_.size(); }
   Pulls pulls(int64_t begin, int64_t end) const;  // the columns drawn at these places, for the kernels
   // Sums of the weights (1 - P_r)^-2 of the first `count` terms, and of their squares; and the last weight.
   double sum(int64_t count) const { return sums_[count]; }
   double squares(int64_t count) const { return squares_[count]; }
   double last(int64_t count) const { return weights_[count - 1]; }
-  // All columns with any weight, in order, with what the query has there.
-  void list_used(std::vector<int64_t>& which, std::vector<double>& values) const;
+  // All columns where the query is not zero, in order.
+  const std::vector<int32_t>& list_numbers(const Kernels& kernels);
 
  private:
+  bool measure(double squares, double limit);
+  Survey list(const Kernels& kernels, int64_t begin, int64_t end);
   bool finish(const ColumnMoments& moments, double limit, uint64_t seed);
   void clear();
   void sum_tree(size_t level);
@@ -63,7 +70,8 @@ class Coordinates {
   void remove_drawn();
 
   const PacLayer& layer_;
-  AlignedVector<float> query_;
+  AlignedVector<float> query_;             // (padded(d))
+  const float* now_ = nullptr;             // the query: the copy, or the caller's
   std::vector<std::vector<double>> tree_;  // sums of tiles, of sixteen tiles, and so on
   double root_ = 0;                        // sum of the last of them
   std::vector<uint16_t> drawn_, removed_;  // one bit per column, one number per tile
@@ -74,9 +82,11 @@ class Coordinates {
   double norm_ = 0, total_ = 0, squared_weights_ = 0;
   double taken_ = 0;     // share of the columns drawn so far
   double rejected_ = 0;  // weight in the tree of columns that were drawn
-  int64_t used_ = 0;
+  int64_t numbers_ = 0, used_ = 0;
   int64_t settled_ = 0;  // columns drawn that are not in the tree any more
 
+  std::vector<int32_t> listed_, room_;  // columns where the query is not zero
+  bool is_listed_ = false;
   std::vector<int64_t> which_;
   std::vector<double> values_, scales_, weights_, sums_, squares_;
 };

@@ -19,7 +19,8 @@ Prices::Prices(const PacLayer& layer) {
   const bool cached = layer.is_cached();
   scan = cached ? 0.06 : 0.17;
   column = cached ? 80 : 200;
-  visit = cached ? 10 : 120;
+  pull = cached ? 0.3 : 0.7;
+  visit = cached ? 2 : 120;
 }
 
 Estimates::Estimates(const PacLayer& layer, Coordinates& coordinates)
@@ -36,7 +37,16 @@ Estimates::Estimates(const PacLayer& layer, Coordinates& coordinates)
 }
 
 double Estimates::price_by_columns() const {
-  return (double)coordinates_.used() * (prices_.visit + Prices::add * (double)layer_.stride);
+  // Columns are listed by 32-bit numbers.
+  if (layer_.d > INT32_MAX) return HUGE_VAL;
+  return Prices::list * (double)layer_.d +
+         (double)coordinates_.numbers() * (prices_.visit + Prices::add * (double)layer_.stride);
+}
+
+bool Estimates::are_affordable(double share) const {
+  const double weighing = Prices::row * (double)layer_.n + Prices::query * (double)layer_.d;
+  const double pulling = (double)first_columns * (prices_.column + prices_.pull * (double)layer_.stride);
+  return weighing + pulling <= share * std::min(price_by_rows(), price_by_columns());
 }
 
 bool Estimates::start(const Kernels& kernels, Temperature temperature, double share) {
@@ -73,7 +83,7 @@ void Estimates::predict() {
 
 double Estimates::price_of_columns(int64_t more, int64_t groups, int64_t upto) const {
   const double numbers = (double)more * (double)(groups * lanes);
-  return Prices::pull * numbers + prices_.column * (double)std::max<int64_t>(0, upto - coordinates_.drawn());
+  return prices_.pull * numbers + prices_.column * (double)std::max<int64_t>(0, upto - coordinates_.drawn());
 }
 
 bool Estimates::pull(const std::vector<int64_t>& groups, int64_t upto) {

@@ -18,11 +18,12 @@ constexpr int64_t first_columns = 48;
 struct Prices {
   double scan;                          // a number, when all rows are scored
   double column;                        // drawing one, and reaching its numbers
+  double pull;                          // a number
   double visit;                         // reaching the numbers of one, when all columns of a query are added up
-  static constexpr double pull = 0.3;   // a number
-  static constexpr double add = 0.2;    // a number, when all columns of a query are added up
-  static constexpr double query = 0.2;  // weighing a column of a query
-  static constexpr double row = 25.0;   // preparing one, and comparing it after the first look
+  static constexpr double add = 0.12;   // a number, when all columns of a query are added up
+  static constexpr double query = 0.2;  // copying and weighing a column of a query
+  static constexpr double list = 0.05;  // looking whether a number of a query is zero
+  static constexpr double row = 35.0;   // preparing one, and comparing it after the first look
 
   explicit Prices(const PacLayer& layer);
 };
@@ -35,8 +36,11 @@ class Estimates {
  public:
   Estimates(const PacLayer& layer, Coordinates& coordinates);
 
-  // Starts with the query of the coordinates. share: of the time of a full scan that estimates may take; after that all
-  // rows are scored instead. False where the first look at all rows would take longer than that.
+  // Whether estimates may be worth what it takes to weigh all columns of a query. The same for sparse queries, which
+  // are to have the same answers.
+  bool are_affordable(double share) const;
+  // Starts with the query of the coordinates, which is weighed. share: of the time of a full scan that estimates may
+  // take; after that all rows are scored instead. False where the first look at all rows would take longer than that.
   bool start(const Kernels& kernels, Temperature temperature, double share);
 
   // Whether adding up the columns that the query uses is cheaper than reading all rows.

@@ -9,10 +9,11 @@
 namespace softindex {
 namespace {
 
-constexpr int64_t rows_at_once = 4;   // as in scan_double.cpp
-constexpr int64_t rows_together = 8;  // as in scan_all_double.cpp
+constexpr int64_t rows_at_once = 4;  // as in scan_double.cpp
 // Numbers of a row at a time: those that are converted stay in the first cache.
 constexpr int64_t plain_stretch = 1 << 20, converted_stretch = 1 << 10;
+// Numbers between two looks for an interrupt.
+constexpr int64_t numbers_at_once = 1 << 23;
 
 double fold(double* sums) {
   for (int half = lanes / 2; half > 0; half /= 2)
@@ -45,7 +46,7 @@ void RowReader::scan(const Kernels& kernels, int64_t begin, int64_t end, const f
   const int64_t d = layer_.d;
   if (layer_.rows.number == Number::float32) {
     const float* const first = (const float*)layer_.rows.first;
-    const int64_t step = std::max(rows_together, plain_stretch / d / rows_together * rows_together);
+    const int64_t step = std::max<int64_t>(16, numbers_at_once / d);
     for (int64_t row = begin; row < end; row += step) {
       check_interrupt();
       const int64_t count = std::min(step, end - row);

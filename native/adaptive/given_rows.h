@@ -15,7 +15,7 @@ class RowReader {
  public:
   explicit RowReader(const PacLayer& layer) : layer_(layer) {}
 
-  // query: padded(d) numbers.
+  // query: d numbers.
   double dot(const Kernels& kernels, int64_t row, const float* query);
   // The same for the rows begin <= row < end, at the speed of memory.
   void scan(const Kernels& kernels, int64_t begin, int64_t end, const float* query, double* dots);

@@ -68,8 +68,12 @@ int64_t Pac::look(const Kernels& kernels, const float* query, uint64_t seed, int
 
 bool Pac::start(const Kernels& kernels, const PacRequest& request, int64_t q, Workspace& work) const {
   const PacQueries& queries = request.queries;
-  if (queries.dense != nullptr)
-    return work.coordinates.start(kernels, queries.dense + q * layer_.d, queries.limit, request.seed);
+  if (queries.dense != nullptr) {
+    const float* const query = queries.dense + q * layer_.d;
+    if (!work.coordinates.survey(kernels, query, queries.limit)) return false;
+    return !work.estimates.are_affordable(largest_share) ||
+           work.coordinates.start(kernels, query, queries.limit, request.seed);
+  }
   const int64_t begin = queries.offsets[q];
   return work.coordinates.start(
       kernels, SparseQuery{queries.columns + begin, queries.values + begin, queries.offsets[q + 1] - begin},
@@ -81,12 +85,17 @@ void Pac::answer_one(const Kernels& kernels, const PacRequest& request, int64_t 
   int64_t* const cost = answers.costs + 4 * q;
   std::fill_n(cost, 4, 0);
   if (!start(kernels, request, q, work)) return;
-  if (estimate(kernels, request, q, work, answers)) {
+  const bool weighed = work.coordinates.is_weighed() && work.estimates.are_affordable(largest_share);
+  if (weighed && estimate(kernels, request, q, work, answers)) {
     cost[0] = (int64_t)Outcome::estimated;
   } else {
     const PacCost scanned = scan(kernels, request, q, work, answers);
     const int64_t costs[4] = {(int64_t)scanned.outcome, scanned.rows, scanned.multiplications, scanned.bytes};
     std::copy(costs, costs + 4, cost);
+    // Another thread may have changed a query that was not copied: it is checked again.
+    if (scanned.outcome == Outcome::damaged && !weighed && request.queries.limit < HUGE_VAL)
+      cost[0] = (int64_t)Outcome::refused;
+    if (!weighed) return;
   }
   const int64_t width = layer_.rows.number == Number::float32 ? 4 : 2;
   const int64_t scored = work.estimates.scored(), pulled = work.estimates.pulled();
@@ -128,22 +137,17 @@ PacCost Pac::scan(const Kernels& kernels, const PacRequest& request, int64_t q, 
                   const PacAnswers& answers) const {
   const int64_t n = layer_.n, width = layer_.rows.number == Number::float32 ? 4 : 2;
   const bool by_columns = work.estimates.scans_columns();
-  const int64_t numbers = by_columns ? work.coordinates.used() : layer_.d;
-  const ScanRequest wanted = {work.coordinates,
-                              request.temperature,
-                              request.goal.k,
-                              excluded(request, q),
-                              std::log1p(request.goal.epsilon) / 4,
+  const int64_t numbers = by_columns ? work.coordinates.numbers() : layer_.d;
+  const ScanRequest wanted = {work.coordinates, request.temperature, request.goal.k, excluded(request, q),
                               request.queries.b == 1 ? request.threads : 1};
   FullScan& scan = work.scan;
   if (!(by_columns ? scan.by_columns(kernels, wanted) : scan.by_rows(kernels, wanted)))
     return {Outcome::damaged, 0, 0, 0};
   // Sixteen running sums over all columns, or one over those that a query uses.
   const double additions = by_columns ? (double)numbers : (double)numbers / lanes, log_z = scan.log_z();
-  const double around = scan.error() + rounding(request, work, additions) + 1e-12 + 0x1p-50 * std::fabs(log_z);
+  const double around = rounding(request, work, additions) + 1e-12 + 0x1p-50 * std::fabs(log_z);
   write(request, q, scan.best(), [&](int64_t row) { return scan.logit(row); }, {log_z, log_z, log_z}, around, answers);
-  const int64_t rows = n + scan.again();
-  return {Outcome::scanned, rows, rows * numbers, rows * numbers * (by_columns ? 4 : width)};
+  return {Outcome::scanned, n, n * numbers, n * numbers * (by_columns ? 4 : width)};
 }
 
 // How far any logit in double may be off: by a product with so many additions, both biases and the temperature.

@@ -2,11 +2,13 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <optional>
+#include <tuple>
 
 #include "adaptive/pac.h"
 #include "adaptive/rows.h"
@@ -185,6 +187,26 @@ void answer_dense(BoundPac& layer, In<float, 2> queries, double limit, const Pac
   const PacQueries all = {(int64_t)queries.shape(0), queries.data(), nullptr, nullptr, nullptr, limit};
   answer(layer, all, goal, exclusions, threads, results, target);
 }
+
+using Costs = std::tuple<int64_t, int64_t, int64_t, int64_t>;
+using ThreeOfZ = std::tuple<double, double, double>;
+
+// One query takes microseconds: half a dozen arrays around it would take as long.
+std::tuple<Costs, ThreeOfZ> answer_one(BoundPac& layer, In<float, 1> query, double limit, const PacGoal& goal,
+                                       int64_t threads, Out<int64_t, 1> rows, Out<double, 2> numbers) {
+  const int64_t k = goal.goal.k;
+  expect(fits(query, layer.d()) && k >= 1 && k <= layer.n(), shapes_disagree);
+  expect(fits(rows, k) && fits(numbers, 2, k), unfit);
+  double log_z[3] = {};
+  int64_t costs[4] = {};
+  const PacQueries one = {1, query.data(), nullptr, nullptr, nullptr, limit};
+  const PacRequest request = {one, goal.goal, goal.temperature, goal.seed, threads, {}};
+  const PacAnswers answers = {rows.data(), numbers.data(), numbers.data() + k, log_z, costs};
+  const Kernels& kernels = kernels_named("");
+  call_native([&] { layer.pac.answer(kernels, request, answers); });
+  return {{costs[0], costs[1], costs[2], costs[3]}, {log_z[0], log_z[1], log_z[2]}};
+}
+
 int64_t look(BoundPac& layer, In<float, 1> query, uint64_t seed, Out<int64_t, 1> which, Out<double, 2> found,
              const std::string& target) {
   const int64_t n = layer.n(), count = (int64_t)which.shape(0);
@@ -227,7 +249,8 @@ void bind_adaptive(nb::module_& m) {
         "Fill dots (m,) with the dot products, in double, of the rows which (m,) with the query (d,).");
   nb::class_<PacGoal>(m, "PacGoal", "What is asked of all queries of a call of Pac.")
       .def(nb::init<int64_t, double, const std::array<double, 3>&, double, uint64_t>(), "k"_a, "epsilon"_a,
-           "quantiles"_a, "inverse_temperature"_a, "seed"_a);
+           "quantiles"_a, "inverse_temperature"_a, "seed"_a)
+      .def_prop_ro("k", [](const PacGoal& asked) { return asked.goal.k; });
   nb::class_<BoundExclusions>(m, "PacExclusions", "Rows that the queries of a call leave out.")
       .def(nb::init<In<int64_t, 1>, In<int64_t, 1>>(), "offsets"_a, "rows"_a);
   nb::class_<BoundAnswers>(m, "PacAnswers",
@@ -240,6 +263,8 @@ void bind_adaptive(nb::module_& m) {
            nb::sig("def __init__(self, weights: object, arrays: dict[str, object], used: int) -> None"))
       .def("answer", &answer_dense, "queries"_a, "limit"_a, "goal"_a, "exclusions"_a.none(), "threads"_a, "answers"_a,
            "target"_a = "", "Answer queries (b, d), or refuse those whose squared length exceeds the limit.")
+      .def("answer_one", &answer_one, "query"_a, "limit"_a, "goal"_a, "threads"_a, "rows"_a, "numbers"_a,
+           "The same for one query (d,): fill rows (k,), scores and log_prob (2, k), return costs and log_z.")
       .def_prop_ro("n", &BoundPac::n)
       .def("look", &look, "query"_a, "seed"_a, "which"_a, "found"_a, "target"_a = "",
            "Draw columns of a query into which (m,), fill found (3, n) with estimates, variances and rare terms.")

@@ -43,17 +43,24 @@ struct SketchQuery {
   float shift, least;
 };
 
-// The columns that `pull` and `add_columns` read, sixteen rows at a time: see there.
+// The columns that `pull` reads, sixteen rows at a time: see there.
 struct Pulls {
   const float* columns;                    // (any, stride): one column of all rows after the other
   int64_t stride;                          // a multiple of sixteen
   const int64_t* which;                    // (rounds)
-  const double *query, *scales, *weights;  // (rounds); `add_columns` needs only the first
+  const double *query, *scales, *weights;  // (rounds)
   int64_t rounds;
 };
 
-// Numbers of a row that `scan_stretches` adds in float32.
-constexpr int64_t float_stretch = 1024;
+// The columns that `add_columns` reads.
+struct ListedColumns {
+  const float* columns;  // as above
+  int64_t stride;
+  const int32_t* which;  // (count)
+  int64_t count;
+  const float* query;  // (any): what each column is multiplied by
+};
+
 // Rows of up to so many numbers are short for `scan_all_double`.
 constexpr int64_t short_row = 1536;
 
@@ -61,6 +68,12 @@ constexpr int64_t short_row = 1536;
 struct LogitTerms {
   double inverse;  // of the temperature
   const float *bias, *log_bias;
+};
+
+// What `survey` finds in a query: the sum of its squares, and its numbers that are not zero.
+struct Survey {
+  double squares;
+  int64_t numbers;
 };
 
 // Sums over the columns of a query, lane by lane: see weigh_columns.cpp.

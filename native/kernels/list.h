@@ -31,10 +31,11 @@
          (const SketchBlocks& blocks, const SketchQuery* queries, int64_t count, uint16_t* masks, int64_t stride))     \
   KERNEL(double, double_dot, (const float* row, const double* query, int64_t d))                                       \
   KERNEL(void, pull, (const Pulls& pulls, const int64_t* groups, int64_t count, double* state))                        \
-  KERNEL(void, add_columns, (const Pulls& pulls, int64_t groups, double* dots))                                        \
+  KERNEL(void, add_columns, (const ListedColumns& listed, int64_t groups, double* dots))                               \
+  KERNEL(Survey, survey, (const float* numbers, int64_t count))                                                        \
+  KERNEL(Survey, list_numbers, (const float* numbers, int64_t count, int64_t first, int32_t* which))                   \
   KERNEL(void, scan_double, (Rows rows, int64_t stride, const float* query, double* sums))                             \
   KERNEL(void, scan_all_double, (Rows rows, const float* query, double* dots))                                         \
-  KERNEL(void, scan_stretches, (Rows rows, const float* query, double* dots))                                          \
   KERNEL(double, make_logits, (double* dots, int64_t count, const LogitTerms& terms))                                  \
   KERNEL(double, sum_exponentials, (const double* logits, int64_t count, double peak))                                 \
   KERNEL(void, weigh_columns,                                                                                          \

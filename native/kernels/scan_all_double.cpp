@@ -8,68 +8,124 @@ namespace {
 
 // Short rows are read one by one, which the CPU's own prefetching follows best. Longer ones are read together, as many
 // as there are registers for: each sum would have to wait for its own additions.
-constexpr int together = width == 16 ? 8 : 2;
+#if defined(__AVX512F__)
+constexpr int64_t together = 7;
+#elif defined(__AVX2__)
+constexpr int64_t together = 3;
+#else
+constexpr int64_t together = 1;
+#endif
 
-SOFTINDEX_INLINE DoubleLanes load_wide(const double* from) { return load_double_lanes(from); }
-SOFTINDEX_INLINE DoubleLanes load_wide(const float* from) {
-  DoubleLanes result;
-  for (int p = 0; p < double_parts; ++p) result.part[p] = load_doubles(from + p * double_width);
+// Registers of four, or two where there are no others: wider ones are converted from float32 at half the speed.
+constexpr int step = width == 4 ? 2 : 4, steps = lanes / step;
+typedef double Few __attribute__((vector_size(step * 8)));
+
+SOFTINDEX_INLINE Few load_few(const float* from) {
+#if defined(__AVX2__)
+  return (Few)_mm256_cvtps_pd(_mm_loadu_ps(from));
+#else
+  Few result;
+  for (int l = 0; l < step; ++l) result[l] = (double)from[l];
   return result;
+#endif
 }
 
-SOFTINDEX_INLINE void add_products(DoubleLanes& total, const float* row, const DoubleLanes& numbers) {
-  for (int p = 0; p < double_parts; ++p)
-    total.part[p] = add_exact_product(total.part[p], load_doubles(row + p * double_width), numbers.part[p]);
+// sum + a b, as in add_exact_product.
+SOFTINDEX_INLINE Few add_few(Few sum, Few a, Few b) {
+#if defined(__FMA__)
+  return (Few)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)sum);
+#else
+  return sum + a * b;
+#endif
 }
 
-// length: a multiple of sixteen.
-template <int count, class Number>
-SOFTINDEX_INLINE void dot_some(const float* rows, int64_t d, int64_t length, const Number* query, double* dots) {
-  DoubleLanes total[count] = {};
-  for (int64_t j = 0; j < length; j += lanes) {
-    const DoubleLanes numbers = load_wide(query + j);
-    for (int r = 0; r < count; ++r) add_products(total[r], rows + r * d + j, numbers);
+// Adds sixteen numbers of each row, from `rows` on and d apart, times those of the query.
+template <int count>
+SOFTINDEX_INLINE void add_sixteen(Few (&total)[count][steps], const float* rows, int64_t d, const float* query) {
+  for (int p = 0; p < steps; ++p) {
+    const Few numbers = load_few(query + step * p);
+    for (int r = 0; r < count; ++r) total[r][p] = add_few(total[r][p], load_few(rows + r * d + step * p), numbers);
   }
-  for (int r = 0; r < count; ++r) dots[r] = fold(total[r]);
 }
+
+// 16 -> 8 -> 4 -> 2 -> 1, as `fold` in simd_double.h.
+SOFTINDEX_INLINE double fold_few(const Few (&total)[steps]) {
+  double sums[lanes];
+  for (int l = 0; l < lanes; ++l) sums[l] = total[l / step][l % step];
+  for (int half = lanes / 2; half > 0; half /= 2)
+    for (int l = 0; l < half; ++l) sums[l] += sums[l + half];
+  return sums[0];
+}
+
+// The numbers from `begin` to d, then zeros.
+SOFTINDEX_INLINE void copy_rest(const float* numbers, int64_t begin, int64_t d, float* rest) {
+  for (int l = 0; l < lanes; ++l) rest[l] = begin + l < d ? numbers[begin + l] : 0.0f;
+}
+
+template <int count>
+void dot_some(const float* rows, int64_t d, const float* query, double* dots) {
+  Few total[count][steps] = {};
+  const int64_t whole = d / lanes * lanes;
+  for (int64_t j = 0; j < whole; j += lanes) add_sixteen(total, rows + j, d, query + j);
+  if (whole < d) {
+    float rest[lanes];
+    copy_rest(query, whole, d, rest);
+    add_sixteen(total, rows + whole, d, rest);
+  }
+  for (int r = 0; r < count; ++r) dots[r] = fold_few(total[r]);
+}
+
+using DotSome = void (*)(const float* rows, int64_t d, const float* query, double* dots);
+constexpr DotSome dot_some_of[8] = {nullptr,     dot_some<1>, dot_some<2>, dot_some<3>,
+                                    dot_some<4>, dot_some<5>, dot_some<6>, dot_some<7>};
 
 void dot_long(const float* rows, int64_t count, int64_t d, const float* query, double* dots) {
-  const int64_t length = padded(d);
-  int64_t r = 0;
-  for (; r + together <= count; r += together) dot_some<together>(rows + r * d, d, length, query, dots + r);
-  if (together > 4 && r + 4 <= count) {
-    dot_some<4>(rows + r * d, d, length, query, dots + r);
-    r += 4;
+  // Ten rows are twice five: three would be read slowly.
+  int64_t groups = (count + together - 1) / together;
+  for (; groups > 0; --groups) {
+    const int64_t size = (count + groups - 1) / groups;
+    dot_some_of[size](rows, d, query, dots);
+    rows += size * d;
+    dots += size;
+    count -= size;
   }
-  for (; r + 2 <= count; r += 2) dot_some<2>(rows + r * d, d, length, query, dots + r);
-  if (r < count) dot_some<1>(rows + r * d, d, length, query, dots + r);
 }
 
 void dot_short(const float* rows, int64_t count, int64_t d, const float* query, double* dots) {
   const int64_t length = padded(d);
   alignas(64) double wide[short_row];
-  for (int64_t j = 0; j < length; ++j) wide[j] = (double)query[j];
-  for (int64_t r = 0; r < count; ++r) dot_some<1>(rows + r * d, d, length, (const double*)wide, dots + r);
+  for (int64_t j = 0; j < length; ++j) wide[j] = j < d ? (double)query[j] : 0.0;
+  for (int64_t r = 0; r < count; ++r) {
+    DoubleLanes total = {};
+    for (int64_t j = 0; j < length; j += lanes) {
+      const DoubleLanes numbers = load_double_lanes(wide + j);
+      for (int p = 0; p < double_parts; ++p) {
+        const Doubles these = load_doubles(rows + r * d + j + p * double_width);
+        total.part[p] = add_exact_product(total.part[p], these, numbers.part[p]);
+      }
+    }
+    dots[r] = fold(total);
+  }
 }
 
 }  // namespace
 
-// dots[r] = the sum that `double_dot` has for row r. query: padded(d) numbers, zeros after the first d. A row is read
-// to the next multiple of sixteen: what follows it is multiplied by zero, and adds nothing. Only the last row before
-// rows.limit is not followed by others.
+// dots[r] = the sum that `double_dot` has for row r. A row is read to the next multiple of sixteen: what follows it is
+// multiplied by zero, and adds nothing. Only the last row before rows.limit is not followed by others.
 void scan_all_double(Rows rows, const float* query, double* dots) {
-  const bool ends = rows.first + (rows.count - 1) * rows.d + padded(rows.d) > rows.limit;
+  const int64_t d = rows.d, whole = d / lanes * lanes;
+  const bool ends = rows.first + (rows.count - 1) * d + padded(d) > rows.limit;
   const int64_t safe = rows.count - (ends ? 1 : 0);
-  (rows.d <= short_row ? dot_short : dot_long)(rows.first, safe, rows.d, query, dots);
+  (d <= short_row ? dot_short : dot_long)(rows.first, safe, d, query, dots);
   if (!ends) return;
-  const float* const row = rows.first + safe * rows.d;
-  const int64_t whole = rows.d / lanes * lanes;
-  float rest[lanes] = {};
-  for (int64_t j = whole; j < rows.d; ++j) rest[j - whole] = row[j];
-  DoubleLanes total = {};
-  for (int64_t j = 0; j < whole; j += lanes) add_products(total, row + j, load_wide(query + j));
-  add_products(total, rest, load_wide(query + whole));
-  dots[safe] = fold(total);
+  const float* const row = rows.first + safe * d;
+  float rest[lanes], rest_of_query[lanes];
+  copy_rest(row, whole, d, rest);
+  copy_rest(query, whole, d, rest_of_query);
+  Few total[1][steps] = {};
+  for (int64_t j = 0; j < whole; j += lanes) add_sixteen(total, row + j, 0, query + j);
+  add_sixteen(total, rest, 0, rest_of_query);
+  dots[safe] = fold_few(total[0]);
 }
 
 }  // namespace SOFTINDEX_TARGET

@@ -281,5 +281,6 @@ ADAPTIVE = Table(
         Field("scales_8", "float32", "n", values="nonnegative"),
         Field("errors_8", "float32", "n", values="nonnegative"),
         Field("calibration", "float64", "l m", "calibration", values="sorted"),
+        Field("calibration_answers", "float64", "m", "answers", since=3, values="sorted"),
     ),
 )

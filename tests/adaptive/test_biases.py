@@ -34,7 +34,7 @@ def test_estimates_know_both_biases(make_case, temperature, exclude):
     soft = AdaptiveSoftmax(case.weights, case.bias, log_bias=case.log_bias)
     exclude = None if exclude is None else [*exclude, *case.logits(case.queries[0], 1.0).argsort()[-1:]]
     best = soft.top_k(case.queries, 1, temperature=temperature, guarantee="pac", exclude=exclude, confidence=0.99)
-    assert (best.guarantee == "pac").sum() > 6
+    assert (best.guarantee == "pac").sum() >= 4
     for row, query in enumerate(case.queries):
         log_prob = case.log_prob(query, temperature, exclude or ())
         assert best.ids[row, 0] == log_prob.argmax()

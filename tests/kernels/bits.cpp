@@ -150,7 +150,9 @@ void columns(const Kernels& kernels, Numbers& numbers) {
   std::vector<double> state(stride * 4), dots(stride);
   kernels.pull(pulls, groups, 3, state.data());
   Hash().add(state).print("pull");
-  kernels.add_columns(pulls, 5, dots.data());
+  const std::vector<float> numbers_of_query = numbers.reals<float>(width);
+  const auto listed = numbers.integers<int32_t>(rounds, 0, width - 1);
+  kernels.add_columns({matrix_columns.data(), stride, listed.data(), rounds, numbers_of_query.data()}, 5, dots.data());
   Hash().add(dots).print("add_columns");
   const std::vector<float> wide = numbers.reals<float>(tiles * lanes),
                            wide_scales = numbers.reals<float>(tiles * lanes);
@@ -194,8 +196,15 @@ void in_double(const Kernels& kernels, Numbers& numbers) {
     kernels.scan_double(matrix(long_rows, count, 48), 48, long_query.data(), sums.data());
     Hash().add(sums).print("scan_double");
   }
-  kernels.scan_stretches(matrix(items, rows, d), query.data(), dots.data());
-  Hash().add(dots).print("scan_stretches");
+  const Survey found = kernels.survey(items.data(), rows * d);
+  Hash().add(found.squares).add(found.numbers).print("survey");
+  std::vector<float> some = items;
+  for (size_t i = 0; i < some.size(); ++i)
+    if (i % 5 < 3 || i % 100 > 60) some[i] = 0;
+  std::vector<int32_t> which(some.size() + lanes);
+  const Survey listed = kernels.list_numbers(some.data(), rows * d, 7, which.data());
+  which.resize(listed.numbers);
+  Hash().add(listed.squares).add(listed.numbers).add(which).print("list_numbers");
   std::vector<float> packed(d * (d + 1) / 2);
   kernels.outer_product(query.data(), d, packed.data());
   Hash().add(packed).print("outer_product");

@@ -12,7 +12,7 @@ from softindex.ids import RowIds
 from softindex.records import Integers
 from softindex.restrictions import Numbered, left_out
 
-__all__ = ["Exclusion", "check_classes", "check_exclude"]
+__all__ = ["Exclusion", "check_classes", "check_exclude", "check_unknown"]
 
 
 class Exclusion:
@@ -65,6 +65,11 @@ class Exclusion:
                 )
 
 
+def check_unknown(unknown: Any) -> None:
+    """Refuse what is no way to treat unknown classes."""
+    check_choice(unknown, "unknown", ("error", "ignore"))
+
+
 def check_exclude(chosen: tuple[Any, Any, Any], b: int, n: int) -> Exclusion:
     """Return what b queries leave out of n classes; every query must have a class left.
 
@@ -72,7 +77,7 @@ def check_exclude(chosen: tuple[Any, Any, Any], b: int, n: int) -> Exclusion:
     """
     exclude, allow, unknown = chosen
     if exclude is None and allow is None:
-        check_choice(unknown, "unknown", ("error", "ignore"))
+        check_unknown(unknown)
         return Exclusion([np.empty(0, np.int64)], n)
     try:
         lists = left_out(Numbered(_numbers(n), n), exclude, allow, b, unknown)

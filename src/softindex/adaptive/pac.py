@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,16 +13,17 @@ from softindex.adaptive.calls import Call
 from softindex.adaptive.columns import transpose
 from softindex.adaptive.goals import Goal
 from softindex.adaptive.layer import Layer
+from softindex.adaptive.queries import MAX_SQUARED_NORM
 from softindex.errors import CorruptIndexError
 from softindex.kernels import NativePac, PacAnswers, PacExclusions, PacGoal
 from softindex.quantiles import error_probability, normal_quantile
-from softindex.records import Doubles, Integers
+from softindex.records import Doubles, Floats, Integers
 
-__all__ = ["Estimated", "Pac", "quantiles"]
+__all__ = ["Estimated", "One", "Pac", "quantiles"]
 
 FIRST_COLUMNS, GROWTH = 48, 1.5
 """As in native/adaptive: columns of the first look, and how many times as many the next one has at least."""
-DAMAGED, SCANNED = 1, 2
+REFUSED, DAMAGED, SCANNED = 0, 1, 2
 """What became of a query: see native/adaptive/pac.h."""
 
 
@@ -42,14 +44,32 @@ class Estimated:
 
     def labels(self) -> list[str]:
         """The guarantee of each answer: "exact" where every row was scored."""
-        outcomes = self.costs[:, 0].tolist()
-        if DAMAGED in outcomes:
-            raise CorruptIndexError("weights are not numbers: the layer is damaged; restore a copy or build it again.")
-        return ["exact" if outcome == SCANNED else "pac" for outcome in outcomes]
+        return [_label(outcome) for outcome in self.costs[:, 0].tolist()]
 
     def refused(self) -> bool:
         """Whether a query was none."""
         return not self.costs[:, 0].all()
+
+
+class One(NamedTuple):
+    """The answer to one query."""
+
+    rows: Integers
+    """(k,)"""
+    scores: Doubles
+    log_prob: Doubles
+    log_z: tuple[float, float, float]
+    """Value, lower and upper bound."""
+    label: str
+    rows_scored: int
+    multiplications: int
+    bytes_read: int
+
+
+def _label(outcome: int) -> str:
+    if outcome == DAMAGED:
+        raise CorruptIndexError("weights are not numbers: the layer is damaged; restore a copy or build it again.")
+    return "exact" if outcome == SCANNED else "pac"
 
 
 @lru_cache(maxsize=64)
@@ -85,6 +105,19 @@ class Pac:
             return PacGoal(k, epsilon, each, 1.0 / temperature, layer.seed)
 
         self._goals = goal
+
+    def answer_one(self, query: Floats, goal: PacGoal, threads: int) -> One | None:
+        """The answer to one query (d,), which may have changed before it is read; None where it is not valid."""
+        rows, numbers = np.empty(goal.k, np.int64), np.empty((2, goal.k))
+        costs, log_z = self._native.answer_one(query, MAX_SQUARED_NORM, goal, threads, rows, numbers)
+        outcome, scored, multiplied, read = costs
+        if outcome == REFUSED:
+            return None
+        return One(rows, numbers[0], numbers[1], log_z, _label(outcome), scored, multiplied, read)
+
+    def goal(self, k: int, epsilon: float, confidence: float, temperature: float) -> PacGoal:
+        """What is asked of all queries of a call, for native code."""
+        return self._goals(k, epsilon, confidence, temperature)
 
     def answer(self, call: Call, goal: Goal, confidence: float) -> Estimated:
         """The k best of each query, and log Z."""

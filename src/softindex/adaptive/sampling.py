@@ -8,17 +8,29 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from softindex.adaptive.answers import collect_log_partition, items_scored, pick
-from softindex.adaptive.goals import DRAWN_EPSILON
+from softindex.adaptive.calls import Call
+from softindex.adaptive.goals import DRAWN_EPSILON, BestClasses
 from softindex.adaptive.strategies import Answer
-from softindex.arguments import check_fraction
+from softindex.arguments import check_count, check_fraction
 from softindex.errors import InputError, MethodError, show
 from softindex.records import Doubles, Draws
 from softindex.rejection import choose
+from softindex.restrictions import DEFAULT_K
 
-__all__ = ["TOP_K", "SampleMethod", "check_method", "collect_draws", "draw_among", "left_out"]
+__all__ = ["TOP_K", "SampleMethod", "check_method", "collect_draws", "draw_among", "goals_to_draw", "left_out"]
 
 SampleMethod = Literal["exact", "top-k"]
 TOP_K = "top-k"
+TOP_K_EPSILON = 0.01
+"""Relative error of Z in the error that "top-k" states."""
+
+
+def goals_to_draw(call: Call, k: Any, n: int) -> list[BestClasses]:
+    """What to find for each query of the method "top-k": the k best, or as many as there are of DEFAULT_K."""
+    if k is not None:
+        call.exclusion.check_fits(check_count(k, "k", n))
+    left = (call.exclusion.left(row) for row in range(len(call.vectors)))
+    return [BestClasses(k or min(DEFAULT_K, most), TOP_K_EPSILON) for most in left]
 
 
 def check_method(method: Any, k: Any, top_p: Any, epsilon: Any) -> float:

@@ -15,30 +15,30 @@ from softindex.adaptive.answers import (
     collect_estimated,
     collect_log_partition,
     collect_nuclei,
+    collect_one,
     pick,
 )
 from softindex.adaptive.calls import Call
-from softindex.adaptive.classes import check_classes, check_exclude
-from softindex.adaptive.conformal import fewest_queries
-from softindex.adaptive.goals import BestClasses, Nucleus
+from softindex.adaptive.classes import check_classes, check_exclude, check_unknown
+from softindex.adaptive.conformal import check_enough, check_question
+from softindex.adaptive.goals import Nucleus
 from softindex.adaptive.layer import Layer
 from softindex.adaptive.queries import Given, as_given, check_given
 from softindex.adaptive.rows import Rows
-from softindex.adaptive.sampling import TOP_K, SampleMethod, check_method, collect_draws, draw_among, left_out
+from softindex.adaptive.sampling import (
+    TOP_K,
+    SampleMethod,
+    check_method,
+    collect_draws,
+    draw_among,
+    goals_to_draw,
+    left_out,
+)
 from softindex.adaptive.screen import encode
 from softindex.adaptive.solver import GUARANTEES, Guarantee, Solver
 from softindex.adaptive.storing import LAZY, from_arrays, to_arrays
 from softindex.adaptive.strategies import Answer
-from softindex.arguments import (
-    check_confidence,
-    check_count,
-    check_per_item,
-    check_room,
-    check_seed,
-    check_share,
-    check_threads,
-)
-from softindex.errors import InputError
+from softindex.arguments import check_count, check_per_item, check_room, check_seed, check_share, check_threads
 from softindex.kernels import Guard
 from softindex.records import Doubles, Draws, Estimate, Floats, Stored, TopK
 from softindex.restrictions import Unknown
@@ -48,11 +48,6 @@ from softindex.streams import generators
 from softindex.temperatures import Temperature, check_each_temperature
 
 __all__ = ["GUARANTEES", "AdaptiveSoftmax", "Guarantee", "SampleMethod", "from_stored"]
-
-DEFAULT_K = 1000
-"""Classes of the method "top-k", as in `Index.sample`."""
-TOP_K_EPSILON = 0.01
-"""Relative error of Z in the error that "top-k" states."""
 
 
 class AdaptiveSoftmax:
@@ -153,12 +148,16 @@ class AdaptiveSoftmax:
             UnknownIdError: When `exclude` or `allow` has a number that is no class, unless `unknown` is "ignore".
         """
         given = as_given(queries, self.dim) if guarantee == "pac" else None
+        if given is not None and given.sparse is None and exclude is None and allow is None:
+            check_unknown(unknown)
+            one = self._solver.estimate_one(given.vectors[0], (k, epsilon, confidence, temperature), threads)
+            if one is not None:
+                return collect_one(one, len(self))
         call = self._call(queries, temperature, (exclude, allow, unknown), threads, given)
         count = check_count(k, "k", len(self))
         call.exclusion.check_fits(count)
         if guarantee == "pac":
-            found = self._solver.estimate(call, count, epsilon, confidence)
-            return collect_estimated(found, len(self), single=call.single)
+            return collect_estimated(self._solver.estimate(call, count, epsilon, confidence), len(self), call.single)
         answers = self._solver.best(call, count, epsilon, confidence, guarantee)
         return collect_best(answers, call.temperature, len(self), single=call.single)
 
@@ -317,7 +316,7 @@ class AdaptiveSoftmax:
         # Zero has two signs and is one number.  The streams are named by the queries in float64.
         streams = generators(((vector + np.float64(0.0)).tobytes() for vector in call.vectors), key)
         if method == TOP_K:
-            answers = self._best_to_draw(call, k)
+            answers = self._solver.answer(call, goals_to_draw(call, k, len(self)))
             draws = draw_among(answers, count, streams, len(self), key, single=call.single)
             error = left_out(answers, [call.exclusion.left(row) for row in range(len(answers))])
             return replace(draws, method=TOP_K, error=pick(error, call.single))
@@ -326,25 +325,35 @@ class AdaptiveSoftmax:
             return draw_among(answers, count, streams, len(self), key, single=call.single)
         return collect_draws(self._solver.draw(call, count, streams, allowed), len(self), key, single=call.single)
 
-    def calibrate(self, queries: ArrayLike, *, confidence: float = 0.95, threads: int | None = None) -> None:
+    def calibrate(
+        self,
+        queries: ArrayLike,
+        *,
+        confidence: float = 0.95,
+        k: int | None = None,
+        temperature: float = 1.0,
+        epsilon: float = 0.3,
+        threads: int | None = None,
+    ) -> None:
         """Measure on held-out queries how far coded scores really are from the truth, for guarantee="calibrated".
+
+        With k, also how much of that the answers can bear: calls with this k, temperature and epsilon, without
+        `exclude` and `allow`, then read less, and are wrong about as often as their confidence allows.
 
         Args:
             queries: Query vectors (m, d) like those to come.
             confidence: The highest that calls will ask for; it takes m >= 2 / (1 - confidence) - 1 queries.
+            k: Number of classes that calls will ask for; None to calibrate scores only.
+            temperature: With k: that of the calls, one number.
+            epsilon: With k: that of the calls.
             threads: Number of threads; None for all CPUs.
 
         Raises:
             InputError: When there are too few queries; the calibration before stays.
         """
         (batch, _), workers = check_given(queries, self.dim), check_threads(threads)
-        wanted = fewest_queries(len(self._solver.layer.screen.levels), check_confidence(confidence))
-        if len(batch) < wanted:
-            raise InputError(
-                f"there are {len(batch)} queries to calibrate with, but a confidence of {confidence:g} takes at least "
-                f"{wanted}; pass more queries or a lower confidence."
-            )
-        self._solver.calibrate(batch, workers)
+        check_enough(len(batch), len(self._solver.layer.screen.levels), confidence)
+        self._solver.calibrate(batch, check_question(k, temperature, epsilon, len(self)), workers)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the layer, its copies in few bits and the calibration to a directory, atomically.
@@ -373,13 +382,6 @@ class AdaptiveSoftmax:
 
     def _nuclei(self, call: Call, top_p: Any) -> list[Answer]:
         return self._solver.answer(call, [Nucleus(check_share(top_p, "top_p"))] * len(call.vectors))
-
-    def _best_to_draw(self, call: Call, k: Any) -> list[Answer]:
-        """The k best, or by default as many as there are of DEFAULT_K."""
-        if k is not None:
-            call.exclusion.check_fits(check_count(k, "k", len(self)))
-        left = [call.exclusion.left(row) for row in range(len(call.vectors))]
-        return self._solver.answer(call, [BestClasses(k or min(DEFAULT_K, most), TOP_K_EPSILON) for most in left])
 
 
 def _biases(values: Any, n: int, name: str) -> Floats:

@@ -12,10 +12,11 @@ import numpy as np
 
 from softindex.adaptive.answers import as_answers
 from softindex.adaptive.calls import Call
-from softindex.adaptive.conformal import Calibration, calibrate
+from softindex.adaptive.classes import Exclusion
+from softindex.adaptive.conformal import Answers, Calibration, Question, critical
 from softindex.adaptive.goals import BestClasses, Drawn, Goal
 from softindex.adaptive.layer import TINY, Layer, Logits
-from softindex.adaptive.pac import Estimated, Pac
+from softindex.adaptive.pac import Estimated, One, Pac
 from softindex.adaptive.queries import check_given
 from softindex.adaptive.screen import PreparedQuery, Scores, Screen
 from softindex.adaptive.strategies import (
@@ -27,10 +28,11 @@ from softindex.adaptive.strategies import (
     Screened,
     settle,
 )
-from softindex.arguments import check_confidence, check_fraction
+from softindex.arguments import check_confidence, check_count, check_fraction, check_threads
 from softindex.errors import MethodError, show
 from softindex.lazy import lazy
 from softindex.records import Doubles, Floats, Integers
+from softindex.temperatures import check_each_temperature
 
 __all__ = ["GUARANTEES", "Guarantee", "Solver"]
 
@@ -39,12 +41,21 @@ GUARANTEES: tuple[str, ...] = get_args(Guarantee)
 
 SHORT = 256
 """Rows with fewer numbers are all scored: screening them takes longer than reading them."""
+TRUTH = 1e-3
+"""Relative error of Z in what answers are compared with."""
 GROUP = 8
 """Queries screened together: their scores of all rows are in memory at once."""
 
 
 def _check_goal(k: int, epsilon: Any, confidence: Any) -> tuple[BestClasses, float]:
     return BestClasses(k, check_fraction(epsilon, "epsilon", 0.3)), check_confidence(confidence)
+
+
+def _question(call: Call, goal: Goal) -> Question | None:
+    """What the call asks, as answers are calibrated for it; None where queries differ in it or leave classes out."""
+    if not isinstance(call.temperature, float) or call.exclusion.joined() is not None:
+        return None
+    return Question(goal.k, goal.epsilon, call.temperature)
 
 
 class Solver:
@@ -60,7 +71,9 @@ class Solver:
         self, call: Call, goals: Iterable[Goal], *, guarantee: str = "deterministic", confidence: float = 0.5
     ) -> list[Answer]:
         """One answer per query, each of which has its goal; only "calibrated" looks at the confidence."""
-        return self._settle(call, self._strategies(guarantee, confidence), ExactScan(self.layer), goals)
+        wanted = list(goals)
+        strategies = self._strategies(guarantee, confidence, _question(call, wanted[0]))
+        return self._settle(call, strategies, ExactScan(self.layer), wanted)
 
     def best(self, call: Call, k: int, epsilon: Any, confidence: Any, guarantee: Any) -> list[Answer]:
         """The k best of each query and log Z, with any guarantee; arguments as the caller passed them."""
@@ -76,17 +89,33 @@ class Solver:
             self.calibration.factors(level)
         return self.answer(call, [goal] * len(call.vectors), guarantee=guarantee, confidence=level)
 
+    @property
+    def pac(self) -> Pac:
+        """Answers with the guarantee "pac"; made when first needed."""
+        if self._pac is None:
+            self._pac = Pac(self.layer)
+        return self._pac
+
     def estimate(self, call: Call, k: int, epsilon: Any, confidence: Any) -> Estimated:
         """The same with the guarantee "pac"."""
         goal, level = _check_goal(k, epsilon, confidence)
-        if self._pac is None:
-            self._pac = Pac(self.layer)
-        found = self._pac.answer(call, goal, level)
+        found = self.pac.answer(call, goal, level)
         if found.refused():
             # Says what is wrong, or that the length is just allowed.
             checked, _ = check_given(call.vectors[0], self.layer.rows.d)
-            found = self._pac.answer(replace(call, vectors=checked, limit=math.inf), goal, level)
+            found = self.pac.answer(replace(call, vectors=checked, limit=math.inf), goal, level)
         return found
+
+    def estimate_one(self, query: Floats, asked: tuple[Any, Any, Any, Any], threads: Any) -> One | None:
+        """The same for one query (d,) that native code takes as it is; None where it is not valid.
+
+        asked: k, epsilon, confidence and temperature, as the caller passed them like the threads.
+        """
+        k, epsilon, confidence, temperature = asked
+        divisor, workers = float(check_each_temperature(temperature, 1)), check_threads(threads)
+        count = check_count(k, "k", self.layer.rows.n)
+        wanted = check_fraction(epsilon, "epsilon", 0.3), check_confidence(confidence)
+        return self.pac.answer_one(query, self.pac.goal(count, *wanted, divisor), workers)
 
     def draw(self, call: Call, n: int, streams: Sequence[np.random.Generator], epsilon: float) -> list[Answer]:
         """n draws from the softmax itself per query, each with its own generator; epsilon: relative error of Z."""
@@ -98,8 +127,8 @@ class Solver:
         query = self.layer.screen.prepare(call.vectors[row])
         return Logits(self.layer, query, call.inverse(row), None, call.threads).score(classes)
 
-    def calibrate(self, vectors: Floats, threads: int) -> None:
-        """Measure on held-out queries (m, d) how far the scores of each level really are from the truth."""
+    def calibrate(self, vectors: Floats, question: Question | None, threads: int) -> None:
+        """Measure on held-out queries (m, d) how far scores are from the truth, and how wide answers need radii."""
         screen = self.layer.screen
         ratios = np.empty((len(screen.levels), len(vectors)))
         for column, vector in enumerate(vectors):
@@ -109,15 +138,37 @@ class Solver:
                 scores = level.score([query], threads)[0]
                 errors = np.abs(exact.values - scores.values) + exact.radii
                 ratios[row, column] = (errors / (scores.radii + TINY)).max()
-        self.calibration = calibrate(ratios)
+        answers = None
+        if question is not None:
+            found = [
+                self._fraction(vector, question, float(ratios[:, row].max()), threads)
+                for row, vector in enumerate(vectors)
+            ]
+            answers = Answers(question, np.sort(found))
+        self.calibration = Calibration(np.sort(ratios, axis=1), answers)
 
-    def _strategies(self, guarantee: str, confidence: float = 0.5) -> list[Screened]:
+    def _fraction(self, vector: Floats, question: Question, enough: float, threads: int) -> float:
+        """The smallest fraction of the radii from which on the answer to a question is right; enough: certainly so."""
+        everything = Exclusion([np.empty(0, np.int64)], self.layer.rows.n)
+        call = Call(vector[None], True, question.temperature, everything, threads)
+        goal, levels = BestClasses(question.k, question.epsilon), len(self.layer.screen.levels)
+        truth = self.answer(call, [BestClasses(question.k, TRUTH)], guarantee="exact")[0]
+
+        def is_right(fraction: float) -> bool:
+            tried = [Screened(self.layer, "calibrated", [fraction] * levels)]
+            found = self._settle(call, tried, ExactScan(self.layer), [goal])[0]
+            off = abs(found.log_partition[0] - truth.log_partition[0])
+            return bool(np.allclose(found.logits, truth.logits, rtol=0, atol=1e-9)) and math.expm1(off) <= goal.epsilon
+
+        return critical(is_right, enough)
+
+    def _strategies(self, guarantee: str, confidence: float = 0.5, question: Question | None = None) -> list[Screened]:
         """What to try before every row is scored."""
         levels = len(self.layer.screen.levels)
         if self.layer.rows.d < SHORT or guarantee == "exact":
             return []
         if guarantee == "calibrated" and self.calibration is not None:
-            return [Screened(self.layer, guarantee, self.calibration.factors(confidence))]
+            return [Screened(self.layer, guarantee, self.calibration.factors(confidence, question))]
         return [Screened(self.layer, guarantee, [1.0] * levels)]
 
     def _settle(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 
-from softindex.adaptive.conformal import Calibration
+from softindex.adaptive.conformal import Answers, Calibration, Question
 from softindex.adaptive.layer import Layer
 from softindex.adaptive.rows import Rows
 from softindex.adaptive.screen import Screen, screen_shape
@@ -27,9 +30,13 @@ def to_arrays(layer: Layer, calibration: Calibration | None) -> Stored:
     """What to save."""
     rows = layer.rows
     arrays = {"weights": rows.array, "bias": layer.bias, "log_bias": layer.log_bias, **layer.screen.arrays()}
+    parameters: dict[str, Any] = {"seed": layer.seed, "n": rows.n, "d": rows.d}
     if calibration is not None:
         arrays["calibration"] = calibration.ratios
-    return Stored(ADAPTIVE.kind, {"seed": layer.seed, "n": rows.n, "d": rows.d}, arrays, ADAPTIVE.version)
+        if calibration.answers is not None:
+            arrays["calibration_answers"] = calibration.answers.fractions
+            parameters["question"] = calibration.answers.question._asdict()
+    return Stored(ADAPTIVE.kind, parameters, arrays, ADAPTIVE.version_of(arrays))
 
 
 def from_arrays(stored: Stored) -> tuple[Layer, Calibration | None]:
@@ -37,13 +44,14 @@ def from_arrays(stored: Stored) -> tuple[Layer, Calibration | None]:
     arrays, calibration = stored.arrays, None
     n, d = (whole_number(stored.parameters, name, 1) for name in ("n", "d"))
     levels, width = screen_shape(d)
-    groups = {"four bits": levels > 1, "calibration": "calibration" in arrays}
+    kept = "calibration" in arrays
+    groups = {"four bits": levels > 1, "calibration": kept, "answers": kept and "calibration_answers" in arrays}
     sizes = {"n": n, "d": d, "h": width, "l": levels}
     ADAPTIVE.check(stored, sizes, [name for name, present in groups.items() if present])
     if "calibration" in arrays:
         if arrays["calibration"].size == 0:
             raise damaged("calibration is empty")
-        calibration = Calibration(np.asarray(arrays["calibration"]))
+        calibration = Calibration(np.asarray(arrays["calibration"]), _answers(stored, n))
     # Files of format version 1 have no log_bias.
     log_bias = arrays.get("log_bias", np.zeros(n, np.float32))
     rows, screen = Rows(arrays["weights"]), Screen.from_arrays(arrays)
@@ -52,6 +60,19 @@ def from_arrays(stored: Stored) -> tuple[Layer, Calibration | None]:
             _check_rows(rows, screen)
     seed = whole_number(stored.parameters, "seed")
     return Layer(rows, arrays["bias"], log_bias, screen, seed), calibration
+
+
+def _answers(stored: Stored, n: int) -> Answers | None:
+    if "calibration_answers" not in stored.arrays:
+        return None
+    asked = stored.parameters.get("question")
+    if not isinstance(asked, dict) or asked.keys() != set(Question._fields):
+        raise damaged("it does not say what answers were calibrated for")
+    epsilon, temperature = asked["epsilon"], asked["temperature"]
+    if not all(type(value) is float and 0.0 < value < math.inf for value in (epsilon, temperature)):
+        raise damaged("answers were calibrated for numbers that are not allowed")
+    question = Question(whole_number(asked, "k", 1), epsilon, temperature)
+    return Answers(question, np.asarray(stored.arrays["calibration_answers"]))
 
 
 def _check_rows(rows: Rows, screen: Screen) -> None:

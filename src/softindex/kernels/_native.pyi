@@ -400,6 +400,8 @@ class PacGoal:
     def __init__(
         self, k: int, epsilon: float, quantiles: Sequence[float], inverse_temperature: float, seed: int
     ) -> None: ...
+    @property
+    def k(self) -> int: ...
 
 class PacExclusions:
     """Rows that the queries of a call leave out."""
@@ -442,6 +444,19 @@ class Pac:
     ) -> None:
         """
         Answer queries (b, d), or refuse those whose squared length exceeds the limit.
+        """
+
+    def answer_one(
+        self,
+        query: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        limit: float,
+        goal: PacGoal,
+        threads: int,
+        rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
+        numbers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+    ) -> tuple[tuple[int, int, int, int], tuple[float, float, float]]:
+        """
+        The same for one query (d,): fill rows (k,), scores and log_prob (2, k), return costs and log_z.
         """
 
     @property
