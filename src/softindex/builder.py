@@ -119,23 +119,27 @@ def build(
     return index if batch is None else _calibrate(index, batch, threads=plan.threads, progress=progress)
 
 
-def build_shard(vectors: Any, ids: Any, centroids: Floats, *, threads: int, **options: Any) -> Index:
+def build_shard(
+    vectors: Any, ids: Any, centroids: Floats, *, bias: Any = None, log_bias: Any = None, threads: int, **options: Any
+) -> Index:
     """An index of part of a catalogue, with centroids (k, d) that were trained on a sample of all of it.
 
-    options: dispersion, codes, sketch, storage and seed of `build`.  A part too small for that many clusters gets its
-    own.
+    With a bias they have one more column.  options: dispersion, codes, sketch, storage and seed of `build`.  A part too
+    small for that many clusters gets its own.
     """
     source = read(vectors, ids=ids)
     n, d = source.vectors.shape
-    few = len(centroids) * 2 > n
+    item_bias, prior = check_per_item(bias, n, name="bias"), check_per_item(log_bias, n, name="log_bias")
+    biased, few = item_bias is not None, len(centroids) * 2 > n
     asked: dict[str, Any] = {"dispersion": "auto", "codes": False, "sketch": None, "storage": "float32", "seed": 0}
     asked |= options
     dispersion = asked.pop("dispersion")
-    fixed: dict[str, Any] = {"tree": False, "leaf_items": None, "threads": threads, "biased": False}
-    plan = _check(_Plan(None if few else len(centroids), dispersion, **fixed, **asked), d)
+    fixed: dict[str, Any] = {"tree": False, "leaf_items": None, "threads": threads, "biased": biased}
+    plan = _check(_Plan(None if few else len(centroids), dispersion, **fixed, **asked), d + biased)
     check_vectors(source.vectors)
-    contents = _build(source.vectors, source.ids, None, plan._replace(centroids=None if few else centroids), None)
-    return Index(_describe(contents, d, False, dispersion if isinstance(dispersion, str) else plan.dispersion))
+    items = source.vectors if item_bias is None else WithBias(source.vectors, item_bias)
+    contents = _build(items, source.ids, prior, plan._replace(centroids=None if few else centroids), None)
+    return Index(_describe(contents, d, biased, dispersion if isinstance(dispersion, str) else plan.dispersion))
 
 
 def _describe(contents: Contents, d: int, biased: bool, dispersion: str | int) -> Contents:

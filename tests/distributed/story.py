@@ -1,7 +1,7 @@
 """A cluster of three Ray nodes on this machine: build, draw, lose a node under traffic, add it back.
 
 Runs as a program of its own: Ray's processes and warnings stay out of the test process.  With --all, as `make test-ray`
-runs it, also a server in front of the cluster, a replaced shard, and draws for a dataset.
+runs it, also a server in front of the cluster, a replaced shard, draws for a dataset, biases, and what is refused.
 """
 
 import os
@@ -179,6 +179,47 @@ def check_pinned(path):
         raise AssertionError("a replaced shard was opened")
 
 
+def build_with_biases(folder):
+    """From a dataset with two columns of biases; what does not fit is one sentence, and leaves nothing behind."""
+    values = {name: np.random.default_rng(5).standard_normal(N) for name in ("bias", "prior")}
+    rows = [
+        {"id": number, "vector": vector, **{name: float(column[number]) for name, column in values.items()}}
+        for number, vector in enumerate(VECTORS)
+    ]
+    dataset, path = ray.data.from_items(rows), folder / "biased"
+    softindex.ray.build(dataset, path, shards=2, bias="bias", log_bias="prior")
+    assert not list(path.glob("staged-*"))
+    logits = (VECTORS.astype(float) @ QUERIES[0] + values["bias"]) / T + values["prior"]
+    with softindex.ray.open(path, cpus=0.1) as index:
+        law = index.log_prob(QUERIES[0], np.arange(N), temperature=T, method="exact")
+    assert np.abs(law - (logits - np.logaddexp.reduce(logits))).max() < 1e-4
+    part, wide, bad = (folder / f"{name}.npy" for name in ("part", "wide", "bad"))
+    np.save(part, VECTORS)
+    np.save(wide, VECTORS[:, :5])
+    np.save(bad, np.where(np.arange(N)[:, None] == 7, np.nan, VECTORS))
+    taken, target = folder / "taken", folder / "refused"
+    taken.write_text("something else")
+    for source, options, reason in (
+        ([], {}, "no files"),
+        (7, {}, "expected paths"),
+        ([folder / "none.npy"], {}, "no file at"),
+        ([part, wide], {}, "5 dimensions but"),
+        ([part, bad], {}, "row 7 of the vectors in"),
+        ([part], {"shards": N + 1}, "at most that many"),
+        ([part], {"bias": "price"}, "column of Parquet files"),
+        (dataset, {"bias": "price"}, "no column 'price'"),
+        (ray.data.from_items([*rows, rows[3]]), {"shards": 2}, "id 3 is given more than once"),
+    ):
+        for place in (target, taken) if source == [] else (target,):
+            try:
+                softindex.ray.build(source, place, **options)
+            except softindex.SoftindexError as error:
+                assert (reason if place == target else "cannot be made a directory") in str(error), error
+            else:
+                raise AssertionError(f"{source} was built")
+        assert not target.exists(), (reason, list(target.iterdir()))
+
+
 def draw_for_a_dataset(folder, path):
     """A job that stopped after some queries continues, and writes each query once."""
     queries = rng.standard_normal((600, D)).astype(np.float32)
@@ -210,6 +251,7 @@ def main():
             assert (serve(cluster, folder, path) == expected).all()
             check_pinned(path)
             draw_for_a_dataset(folder, path)
+            build_with_biases(folder)
     finally:
         ray.shutdown()
         cluster.shutdown()

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import softindex
-from softindex.ray.building import _cut
-from softindex.ray.manifest import Manifest, Shard, read_manifest, save_manifest
+from softindex.ray.building import _build_one, _cut, _train
+from softindex.ray.manifest import Manifest, Shard, check_shards, name_version, read_manifest, save_manifest
+from softindex.ray.reading import draw_sample, read_pieces
+from softindex.testing.statistics import chi_square_score
 
 STORY = Path(__file__).parent / "story.py"
 
@@ -44,6 +46,86 @@ def test_a_manifest_is_what_was_saved_or_refused(tmp_path):
         read_manifest(tmp_path)
     with pytest.raises(softindex.NotAnIndexError, match="holds no shards"):
         read_manifest(tmp_path / "nothing")
+
+
+def save_parts(folder, biases):
+    """Three Parquet files with ids, vectors and biases, and all of their rows."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rng, files = np.random.default_rng(3), []
+    vectors, columns = (
+        rng.standard_normal((900, 6)).astype(np.float32),
+        {name: rng.standard_normal(900) for name in biases},
+    )
+    for number, rows in enumerate(np.array_split(np.arange(900), 3)):
+        lists = arrow.FixedSizeListArray.from_arrays(arrow.array(vectors[rows].ravel()), 6)
+        others = {f"the {name}": arrow.array(column[rows]) for name, column in columns.items()}
+        files.append(str(folder / f"part-{number}.parquet"))
+        parquet.write_table(arrow.table({"id": arrow.array(rows + 5), "vector": lists, **others}), files[-1])
+    return files, vectors, columns
+
+
+@pytest.mark.parametrize("biases", [(), ("bias",), ("bias", "log_bias")])
+def test_shards_of_parts_with_biases_have_the_law_of_one_index(tmp_path, biases):
+    """What the tasks do, without a cluster: cut, sample, train, build, and the exact softmax of all rows."""
+    files, vectors, columns = save_parts(tmp_path, biases)
+    names = {name: f"the {name}" for name in biases}
+    samples = [draw_sample(file, 0.5, (0, number), names) for number, file in enumerate(files)]
+    _train(str(tmp_path / "centroids.npy"), 12, 0, 1, files, *samples)
+    for number, part in enumerate(_cut(files, [300, 300, 300], 2)):
+        _build_one(str(tmp_path), f"shard-{number}", part, str(tmp_path / "centroids.npy"), names, {"threads": 1})
+    shards = [softindex.load(tmp_path / f"shard-{number}") for number in range(2)]
+    assert all(shard.parameters[name] == (name in biases) for shard in shards for name in ("bias", "log_bias"))
+    query, t = np.random.default_rng(4).standard_normal(6).astype(np.float32), 0.7
+    logits = (vectors.astype(float) @ query + columns.get("bias", 0.0)) / t + columns.get("log_bias", 0.0)
+    law = logits - np.logaddexp.reduce(logits)
+    index = softindex.sharded.join(shards)
+    asked = {"temperature": t, "method": "exact"}
+    np.testing.assert_allclose(index.log_prob(query, np.arange(5, 905), **asked), law, atol=1e-4)
+    draws = index.sample(query, 20_000, seed=1, **asked)
+    # False alarm about 3e-7.
+    assert chi_square_score(np.bincount(draws.ids - 5, minlength=900), np.exp(law)) < 5
+
+
+def test_parts_that_do_not_fit_are_refused_by_name(tmp_path):
+    files, vectors, _ = save_parts(tmp_path, ("bias",))
+    wide, bad = str(tmp_path / "wide.npy"), str(tmp_path / "bad.npy")
+    np.save(wide, np.zeros((4, 7), np.float32))
+    spoiled = vectors.copy()
+    spoiled[70, 2] = np.nan
+    np.save(bad, spoiled)
+    with pytest.raises(softindex.InputError, match=r"wide\.npy has 7 dimensions"):
+        read_pieces([(files[0], 0, 3, 0), (wide, 0, 4, 300)], {})
+    with pytest.raises(softindex.InputError, match=r"part-1\.parquet has 6 dimensions but .*wide\.npy has 7"):
+        _train("", 2, 0, 1, [wide, files[1]], np.zeros((4, 7), np.float32), np.zeros((4, 6), np.float32))
+    for look in (lambda: draw_sample(bad, 1.0, (0, 0), {}), lambda: read_pieces([(bad, 0, 900, 0)], {})):
+        with pytest.raises(softindex.InputError, match=r"row 70 of the vectors in .*bad\.npy has nan in column 2"):
+            look()
+    with pytest.raises(softindex.InputError, match="no column 'price' for bias; it has id, the bias, vector"):
+        draw_sample(files[0], 1.0, (0, 0), {"bias": "price"})
+    with pytest.raises(softindex.InputError, match="bias is a column of Parquet files"):
+        draw_sample(wide, 1.0, (0, 0), {"bias": "price"})
+
+
+def test_a_build_that_is_not_what_its_manifest_says_is_refused(tmp_path):
+    index = softindex.build(np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32), threads=1)
+    (tmp_path / "build-1").mkdir()
+    index.save(tmp_path / "build-1" / "shard-00000")
+    parameters = {**dict(index.parameters), "clusters": index.clusters}
+    version = name_version(tmp_path / "build-1" / "shard-00000")
+
+    def check(**changes):
+        shard = {"folder": "build-1/shard-00000", "items": 50, "version": version, "parameters": parameters}
+        check_shards(tmp_path, Manifest("build-1", (Shard(**{**shard, **changes}),)))
+
+    check()
+    with pytest.raises(softindex.CorruptIndexError, match=r"shard 0 of 1.*items 50 but shards\.json says 60"):
+        check(items=60)
+    with pytest.raises(softindex.CorruptIndexError, match=r"dim 4 but shards\.json says 5"):
+        check(parameters={**parameters, "dim": 5})
+    with pytest.raises(softindex.CorruptIndexError, match="was replaced"):
+        check(version="0" * 16)
+    with pytest.raises(softindex.CorruptIndexError, match="cannot be read"):
+        check(folder="build-1/shard-00001")
 
 
 def test_without_a_cluster_the_error_says_how_to_connect(tmp_path):

@@ -6,8 +6,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -19,22 +19,19 @@ from numpy.typing import NDArray
 
 from softindex.arguments import check_count, check_seed
 from softindex.builder import build_shard
-from softindex.errors import InputError, SoftindexError, show
+from softindex.errors import InputError, SaveError, SoftindexError, show
 from softindex.loading import load
 from softindex.partition import POINTS_PER_CENTROID, partition
 from softindex.progress import reporting
-from softindex.ray.manifest import Manifest, Shard, name_version, save_manifest, write_json
+from softindex.ray.manifest import NAME, Manifest, Shard, name_version, save_manifest, write_json
 from softindex.ray.needed import connected
-from softindex.ray.staging import stage
+from softindex.ray.reading import Piece, draw_sample, read_pieces, read_shape
+from softindex.ray.staging import staging
 from softindex.records import Floats, Report
-from softindex.vectors import read
 
 __all__ = ["build"]
 
-Piece = tuple[str, int, int, int]
-"""A file, the rows of it that a shard holds (from, to), and the number of its first row among all."""
 OPTIONS = ("dispersion", "codes", "sketch", "storage")
-STAGED = "staged"
 
 
 def build(
@@ -43,6 +40,8 @@ def build(
     *,
     shards: int | None = None,
     vectors: str = "vector",
+    bias: str | None = None,
+    log_bias: str | None = None,
     clusters: int | None = None,
     seed: int = 0,
     threads: int = 1,
@@ -64,6 +63,8 @@ def build(
         path: A directory that all nodes see under this name.
         shards: Number of shards, with consecutive rows each; one per file when None.
         vectors: Column of a dataset that has the vectors.
+        bias: Column of the dataset, or of Parquet files, that has the `bias` of `softindex.build`; none when None.
+        log_bias: The same for its `log_bias`.
         clusters: Clusters of each shard; `round(sqrt(rows of a shard))` when None.
         seed: Of the sample and the centroids.
         threads: Threads of each task, and the CPUs it asks Ray for.
@@ -76,24 +77,75 @@ def build(
     """
     ray = connected()
     needs = _check_options(options, threads, memory)
-    target, staged = Path(path).absolute(), None
-    target.mkdir(parents=True, exist_ok=True)
-    if hasattr(source, "write_parquet"):
-        staged = target / f"{STAGED}-{os.urandom(6).hex()}"
-        source = stage(source, staged, vectors)
-    files = _check_files(source)
-    lengths = [rows for rows, _ in ray.get([ray.remote(_shape).options(**needs).remote(file) for file in files])]
-    pieces = _cut(files, lengths, None if shards is None else check_count(shards, "shards"))
-    plan = {"clusters": clusters, "seed": check_seed(seed), "options": dict(sorted(options.items()))}
-    name = _fingerprint(files, len(pieces), plan)
-    with reporting(progress) as report:
-        made = _build_shards(ray, target / name, pieces, lengths, plan, (needs, threads, report))
-    manifest = Manifest(name, tuple(made))
-    manifest.describe()
-    save_manifest(target, manifest)
-    if staged is not None:
-        shutil.rmtree(staged, ignore_errors=True)
+    plan = _check_plan(clusters, seed, options, {"bias": bias, "log_bias": log_bias})
+    count = None if shards is None else check_count(shards, "shards")
+    target = Path(path).absolute()
+    with _directory(target), staging(source, target, vectors, plan["columns"]) as found:
+        files = _check_files(found)
+        lengths = _read_lengths(ray, files, needs)
+        pieces = _cut(files, lengths, count)
+        name = _fingerprint(files, len(pieces), plan)
+        with reporting(progress) as report, _without_what_was_refused(target, name):
+            made = _build_shards(ray, target / name, pieces, lengths, plan, (needs, threads, report))
+            manifest = Manifest(name, tuple(made))
+            manifest.describe()
+        save_manifest(target, manifest)
     return manifest
+
+
+@contextmanager
+def _directory(target: Path) -> Iterator[None]:
+    """Make the directory; one that was made and stayed empty goes again."""
+    made = not target.exists()
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SaveError(f"{target} cannot be made a directory ({error}); pass another path.") from error
+    try:
+        yield
+    finally:
+        if made:
+            # Not if there is anything in it.
+            with suppress(OSError):
+                target.rmdir()
+
+
+@contextmanager
+def _without_what_was_refused(target: Path, name: str) -> Iterator[None]:
+    """Shards of a build that was interrupted are kept; those of files that are refused are of no use."""
+    try:
+        yield
+    except InputError:
+        complete = (target / NAME).is_file() and name in (target / NAME).read_text(encoding="utf-8")
+        if not complete:
+            shutil.rmtree(target / name, ignore_errors=True)
+        raise
+
+
+def _check_plan(clusters: Any, seed: Any, options: dict[str, Any], columns: dict[str, Any]) -> dict[str, Any]:
+    """What decides the result, but for the files and the number of shards."""
+    for what, name in columns.items():
+        if not isinstance(name, str | None):
+            raise InputError(f"{what} is {show(name)}; expected the name of a column.")
+    return {
+        "clusters": None if clusters is None else check_count(clusters, "clusters"),
+        "seed": check_seed(seed),
+        "options": dict(sorted(options.items())),
+        "columns": {what: name for what, name in columns.items() if name is not None},
+    }
+
+
+def _read_lengths(ray: Any, files: list[str], needs: dict[str, Any]) -> list[int]:
+    """The rows of every file; files without rows, or with other dimensions, are refused."""
+    shapes = _finish(ray, [ray.remote(read_shape).options(**needs).remote(file) for file in files], "files", None)
+    width, first = 0, files[0]
+    for file, (rows, found) in zip(files, shapes, strict=True):
+        if not rows:
+            raise InputError(f"{file} holds no rows; leave it out.")
+        if found and width and found != width:
+            raise InputError(f"{file} has {found} dimensions but {first} has {width}; leave one of them out.")
+        width, first = (found, file) if found and not width else (width, first)
+    return [rows for rows, _ in shapes]
 
 
 def _check_options(options: dict[str, Any], threads: Any, memory: Any) -> dict[str, Any]:
@@ -116,13 +168,15 @@ def _build_shards(
     if not centroids.is_file():
         share = min(1.0, clusters * POINTS_PER_CENTROID / total)
         files = dict.fromkeys(piece[0] for part in pieces for piece in part)
-        draw, train = (ray.remote(task).options(**needs) for task in (_draw_sample, _train))
-        samples = [draw.remote(file, share, (plan["seed"], number)) for number, file in enumerate(files)]
-        _finish(ray, [train.remote(str(centroids), clusters, plan["seed"], threads, *samples)], "centroids", report)
+        draw, train = (ray.remote(task).options(**needs) for task in (draw_sample, _train))
+        columns = plan["columns"]
+        samples = [draw.remote(file, share, (plan["seed"], number), columns) for number, file in enumerate(files)]
+        asked = (str(centroids), clusters, plan["seed"], threads, list(files))
+        _finish(ray, [train.remote(*asked, *samples)], "centroids", report)
     one = ray.remote(_build_one).options(**needs)
-    options = {**plan["options"], "seed": plan["seed"]}
+    options = {**plan["options"], "seed": plan["seed"], "threads": threads}
     tasks = [
-        one.remote(str(folder), f"shard-{number:05}", part, str(centroids), threads, options)
+        one.remote(str(folder), f"shard-{number:05}", part, str(centroids), plan["columns"], options)
         for number, part in enumerate(pieces)
     ]
     made = [Shard(**found) for found in _finish(ray, tasks, "shards", report)]
@@ -165,14 +219,22 @@ def _check_files(source: Any) -> list[str]:
     """Absolute paths; a single path is one file, or all files of a directory."""
     if isinstance(source, str | os.PathLike):
         single = Path(source)
-        source = sorted(one for one in single.iterdir() if one.is_file()) if single.is_dir() else [single]
-    files = [os.path.abspath(os.fspath(one)) for one in source]
+        source = sorted(one for one in single.iterdir() if _is_part(one)) if single.is_dir() else [single]
+    try:
+        files = [os.path.abspath(os.fsdecode(one)) for one in source]
+    except TypeError as error:
+        raise InputError(f"got {show(source)} to build from; expected paths of files, or a Ray Dataset.") from error
     if not files:
         raise InputError("there are no files to build from; pass at least one path.")
     missing = [file for file in files if not os.path.isfile(file)]
     if missing:
         raise InputError(f"there is no file at {missing[0]}; check the path.")
     return files
+
+
+def _is_part(file: Path) -> bool:
+    """Whether a file of a directory holds items: others leave hidden files and marks such as _SUCCESS beside them."""
+    return file.is_file() and not file.name.startswith((".", "_"))
 
 
 def _cut(files: list[str], lengths: Sequence[int], shards: int | None) -> list[list[Piece]]:
@@ -202,24 +264,12 @@ def _fingerprint(files: list[str], shards: int, plan: dict[str, Any]) -> str:
 # What runs in tasks
 
 
-def _shape(file: str) -> tuple[int, int]:
-    if file.endswith(".parquet"):
-        from pyarrow import parquet
-
-        return int(parquet.read_metadata(file).num_rows), 0
-    vectors = read(file).vectors
-    return vectors.shape[0], vectors.shape[1]
-
-
-def _draw_sample(file: str, share: float, seed: tuple[int, int]) -> Floats:
-    """Random rows of one file."""
-    vectors = read(file).vectors
-    rows = np.sort(np.random.default_rng(seed).choice(len(vectors), max(1, round(share * len(vectors))), replace=False))
-    return np.asarray(vectors[rows], np.float32)
-
-
-def _train(path: str, clusters: int, seed: int, threads: int, *samples: Floats) -> None:
-    """Save the means of the clusters of a sample."""
+def _train(path: str, clusters: int, seed: int, threads: int, files: list[str], *samples: Floats) -> None:
+    """Save the means of the clusters of a sample, which has a part from each file."""
+    widths = [part.shape[1] for part in samples]
+    for file, width in zip(files, widths, strict=True):
+        if width != widths[0]:
+            raise InputError(f"{file} has {width} dimensions but {files[0]} has {widths[0]}; leave one of them out.")
     sample = np.concatenate(samples)
     found = partition(sample, min(clusters, len(sample)), seed=seed, threads=threads)
     sums = np.zeros((found.clusters, sample.shape[1]))
@@ -232,7 +282,7 @@ def _train(path: str, clusters: int, seed: int, threads: int, *samples: Floats) 
 
 
 def _build_one(
-    folder: str, name: str, part: list[Piece], centroids: str, threads: int, options: dict[str, Any]
+    folder: str, name: str, part: list[Piece], centroids: str, columns: dict[str, str], options: dict[str, Any]
 ) -> dict[str, Any]:
     """Build and save a shard, unless that is done; returns what the manifest says of it."""
     target, done = Path(folder) / name, Path(folder) / f"{name}.json"
@@ -240,8 +290,8 @@ def _build_one(
         found: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
         if name_version(target) == found["version"]:
             return found
-    vectors, ids = _read_pieces(part)
-    index = build_shard(vectors, ids, np.load(centroids), threads=threads, **options)
+    vectors, ids, biases = read_pieces(part, columns)
+    index = build_shard(vectors, ids, np.load(centroids), **{**options, **biases})
     index.save(target)
     parameters = {**dict(load(target).parameters), "clusters": index.clusters}  # type: ignore[union-attr]
     relative = f"{Path(folder).name}/{name}"
@@ -264,27 +314,3 @@ def _find_repeated(paths: list[str], part: int, parts: int) -> None:
     repeated = np.flatnonzero(values[1:] == values[:-1])
     if len(repeated):
         raise InputError(f"id {show(values[repeated[0]].item())} is in more than one shard; ids must be distinct.")
-
-
-def _read_pieces(part: list[Piece]) -> tuple[Floats, Any]:
-    """The vectors and ids of a shard; files are read one at a time."""
-    vectors: NDArray[np.float32] | None = None
-    ids: list[Any] = []
-    rows, filled = sum(high - low for _, low, high, _ in part), 0
-    for file, low, high, first in part:
-        source = read(file)
-        found = source.vectors[low:high]
-        if vectors is None:
-            vectors = np.empty((rows, found.shape[1]), np.float32)
-        if found.shape[1] != vectors.shape[1]:
-            raise InputError(
-                f"{file} has {found.shape[1]} dimensions but others have {vectors.shape[1]}; leave it out."
-            )
-        vectors[filled : filled + len(found)] = found
-        filled += len(found)
-        ids.append(np.arange(first + low, first + high) if source.ids is None else source.ids[low:high])
-    kinds = {one.dtype.kind for one in ids}
-    if len(kinds) > 1:
-        raise InputError("some files have string ids and others integers; use one kind.")
-    assert vectors is not None
-    return vectors, np.concatenate(ids)

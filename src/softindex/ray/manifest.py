@@ -12,7 +12,7 @@ from typing import Any
 from softindex.errors import CorruptIndexError, NotAnIndexError, show
 from softindex.sharded import Description, describe
 
-__all__ = ["NAME", "Manifest", "Shard", "name_version", "read_manifest", "write_json"]
+__all__ = ["NAME", "Manifest", "Shard", "check_shards", "name_version", "read_manifest", "write_json"]
 
 NAME = "shards.json"
 FORMAT = 1
@@ -73,7 +73,7 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
         if found.pop("format") != FORMAT:
             raise CorruptIndexError(f"{file} was written by another version of softindex; build the shards again.")
         shards = tuple(Shard(**shard) for shard in found["shards"])
-        if not shards or any(not isinstance(shard.items, int) or shard.items < 1 for shard in shards):
+        if not shards or any(type(shard.items) is not int or shard.items < 1 for shard in shards):
             raise ValueError("a shard holds no items")
         for shard in shards:
             folder = Path(shard.folder)
@@ -82,3 +82,24 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
         return Manifest(found["build"], shards)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptIndexError(f"{file} is damaged ({error}); build the shards again.") from error
+
+
+def check_shards(path: Path, manifest: Manifest) -> None:
+    """Refuse a build of which a shard is missing, was replaced, or is not what the manifest says."""
+    for number, shard in enumerate(manifest.shards):
+        what = f"shard {number} of {len(manifest.shards)}, {path / shard.folder},"
+        try:
+            found = name_version(path / shard.folder)
+            stated = json.loads((path / shard.folder / "manifest.json").read_text(encoding="utf-8"))["parameters"]
+        except (OSError, ValueError, KeyError) as error:
+            raise CorruptIndexError(f"{what} cannot be read ({error}); build the shards again.") from error
+        if found != shard.version:
+            raise CorruptIndexError(
+                f"{what} was replaced ({found} instead of {shard.version}); build the shards again."
+            )
+        says = {**shard.parameters, "items": shard.items}
+        for name, value in stated.items():
+            if says.get(name) != value:
+                raise CorruptIndexError(
+                    f"{what} has {name} {show(value)} but {NAME} says {show(says.get(name))}; build the shards again."
+                )

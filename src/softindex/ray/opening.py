@@ -14,7 +14,7 @@ from softindex.arguments import check_count, check_positive
 from softindex.errors import CorruptIndexError, InputError, ShardError, SoftindexError
 from softindex.index import Index
 from softindex.loading import load
-from softindex.ray.manifest import Manifest, name_version, read_manifest
+from softindex.ray.manifest import Manifest, check_shards, name_version, read_manifest
 from softindex.ray.needed import connected, need
 from softindex.sharded import Answer, Question, ShardedIndex, answer
 
@@ -87,6 +87,7 @@ def open(
     needs |= {} if memory is None else {"memory": check_count(memory, "memory")}
     actor = ray.remote(max_restarts=-1, max_task_retries=0, **needs)(_Holder)
     root = Path(path).absolute()
+    check_shards(root, manifest)
     places = _places(ray)
     placed = [
         [
