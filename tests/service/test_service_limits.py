@@ -7,12 +7,14 @@ import socket
 import threading
 import time
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from servers import D, Process, items, running, wait_until
 
 import softindex
 from softindex.service import Limits
+from softindex.service import gate as gate_module
 from softindex.service.gate import Gate
 
 QUERY = items(1).tolist()
@@ -204,6 +206,18 @@ def test_what_arrives_during_a_draw_is_looked_at_before_the_next():
     assert [found[number] for number in (0, 1, 4)] == [0, 1, 4]
     assert isinstance(found[2], ZeroDivisionError)
     assert isinstance(found[3], asyncio.CancelledError)
+
+
+def test_after_a_refusal_fewer_are_taken_on_for_a_moment(monkeypatch):
+    now, gate = [100.0], Gate(Limits())
+    monkeypatch.setattr(gate_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for most in (8, 3):
+        assert [gate.admit() for _ in range(10)] == [True] * most + [False] * (10 - most)
+        for _ in range(most):
+            gate.leave()
+    now[0] += 2 * gate_module.PRESSED_SECONDS
+    assert all(gate.admit() for _ in range(8))
+    gate.close()
 
 
 def test_eight_connections_are_never_refused(saved):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,9 @@ Result = TypeVar("Result")
 SHORT = 1 << 22
 """Numbers that a call may read in the event loop: about a millisecond."""
 
+PRESSED_SECONDS = 0.1
+"""After a refusal, fewer requests are taken on at a time for so long."""
+
 
 class Gate:
     """Counts requests, and runs long calls in a few threads."""
@@ -28,6 +32,7 @@ class Gate:
         """Short calls that wait for their turn."""
         self._taken = False
         """Whether a short call has run in this pass of the loop."""
+        self._pressed_until = 0.0
         self.waiting = 0
         """Requests that were taken on and are not answered yet."""
         self.suspended = 0
@@ -39,7 +44,12 @@ class Gate:
 
         Only those taken on count: if refused ones did, a burst would have the next one refused as well.
         """
-        if self.waiting - self.suspended >= self._limits.in_flight:
+        now, most = time.monotonic(), self._limits.in_flight
+        if now < self._pressed_until:
+            # More come than can be answered: fewer at a time are answered as fast, and each of them sooner.
+            most = min(most, max(2, most * 3 // 8))
+        if self.waiting - self.suspended >= most:
+            self._pressed_until = now + PRESSED_SECONDS
             return False
         self.waiting += 1
         return True
