@@ -21,6 +21,7 @@ Prices::Prices(const PacLayer& layer) {
   column = cached ? 80 : 200;
   pull = cached ? 0.3 : 0.7;
   visit = cached ? 2 : 120;
+  add = cached ? 0.12 : 0.4;
 }
 
 Estimates::Estimates(const PacLayer& layer, Coordinates& coordinates)
@@ -40,7 +41,7 @@ double Estimates::price_by_columns() const {
   // Columns are listed by 32-bit numbers.
   if (layer_.d > INT32_MAX) return HUGE_VAL;
   return Prices::list * (double)layer_.d +
-         (double)coordinates_.numbers() * (prices_.visit + Prices::add * (double)layer_.stride);
+         (double)coordinates_.numbers() * (prices_.visit + prices_.add * (double)layer_.stride);
 }
 
 bool Estimates::are_affordable(double share) const {

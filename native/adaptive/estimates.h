@@ -20,7 +20,7 @@ struct Prices {
   double column;                        // drawing one, and reaching its numbers
   double pull;                          // a number
   double visit;                         // reaching the numbers of one, when all columns of a query are added up
-  static constexpr double add = 0.12;   // a number, when all columns of a query are added up
+  double add;                           // a number, when all columns of a query are added up
   static constexpr double query = 0.2;  // copying and weighing a column of a query
   static constexpr double list = 0.05;  // looking whether a number of a query is zero
   static constexpr double row = 35.0;   // preparing one, and comparing it after the first look
