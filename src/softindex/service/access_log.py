@@ -14,7 +14,7 @@ __all__ = ["AccessLog"]
 
 SECONDS = 0.1
 """Between writes: lines are written together."""
-MOST_LINES = 50_000
+MOST_LINES = 10_000
 """Lines kept while they cannot be written; then the oldest are dropped."""
 LAST_SECONDS = 2.0
 
