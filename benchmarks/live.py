@@ -196,7 +196,7 @@ def run(options):
             live.snapshot()
             seconds, grown = compaction(live)
             rows.append([f"compaction of {CHANGED:.0%} changed", f"{seconds:.1f} s", f"{seconds / built:.2f} x build"])
-            rows.append(["memory it added at its peak", f"{grown:,.0f} MB", ""])
+            rows.append(["memory it added at its peak", f"{max(0.0, grown):,.0f} MB", ""])
         stated = replaced_fifth(place, index, vectors, rng)
         with softindex.open(place / "growth", create=index, compaction="manual") as live:
             fresh = replace_everything(live, vectors, queries)
