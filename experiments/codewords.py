@@ -17,7 +17,7 @@ from benchmarks.tables import Table, check_place, place
 from experiments.harness.command import Task, compare, parser_of
 from experiments.harness.runs import Run
 from experiments.harness.sequences import load_sequences, pad
-from experiments.sequential_recommendation import PUBLISHED, SMALL, Recommender
+from experiments.sequential_recommendation import METRICS, PUBLISHED, SMALL, Recommender
 from softindex.train import LearnableMIDXSampler, MIDXSampler, SampledSoftmaxLoss, diagnose
 
 SIZES = (8, 16, 32, 64, 128)
@@ -73,11 +73,7 @@ def task_of(options):
         title=f"Number of codewords, {name}",
         settings={"users": len(taken), "items": items, **settings},
         make=lambda method, seed: SizedRecommender(taken, items, settings, method, seed),
-        metrics={
-            f"{metric}@{k}": (f"{title}@{k}", ".4f")
-            for metric, title in (("ndcg", "NDCG"), ("recall", "Recall"))
-            for k in (10, 50)
-        },
+        metrics=METRICS,
         chosen_by="ndcg@10",
         lower_is_better=False,
         methods=METHODS,

@@ -22,6 +22,11 @@ PUBLISHED = {
     "width": 64, "blocks": 2, "heads": 2, "length": 20, "dropout": 0.4, "batch": 64, "draws": 50, "rate": 2e-3,
 }  # fmt: skip
 SMALL = PUBLISHED | {"width": 16, "blocks": 1, "length": 10, "dropout": 0.1, "rate": 1e-2}
+METRICS = {
+    f"{metric}@{k}": (f"{title}@{k}", ".4f")
+    for metric, title in (("ndcg", "NDCG"), ("recall", "Recall"))
+    for k in (10, 50)
+}
 REFRESH = 200
 """Steps between refreshes of the sampler."""
 
@@ -73,11 +78,7 @@ def main():
         title=f"Sequential recommendation, {name}",
         settings={"users": len(taken), "items": items, **settings},
         make=lambda method, seed: Recommender(taken, items, settings, method, seed, codewords),
-        metrics={
-            f"{metric}@{k}": (f"{title}@{k}", ".4f")
-            for metric, title in (("ndcg", "NDCG"), ("recall", "Recall"))
-            for k in (10, 50)
-        },
+        metrics=METRICS,
         chosen_by="ndcg@10",
         lower_is_better=False,
     )

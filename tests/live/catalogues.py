@@ -9,6 +9,13 @@ from softindex.remaining import MOMENTS
 from softindex.statements import check_items
 
 TEMPERATURE = 0.7
+D = 6
+QUERY = np.random.default_rng(9).standard_normal(D).astype(np.float32)
+
+
+def vectors(n, seed=0):
+    """(n, D) of a normal distribution."""
+    return np.random.default_rng(seed).standard_normal((n, D)).astype(np.float32)
 
 
 def in_child(work):

@@ -17,25 +17,7 @@ import pytest
 import softindex
 from softindex.live import LiveIndex, folding, log
 from softindex.live.log import DATABASE, Log
-from tests.live.catalogues import TEMPERATURE, in_child
-
-D = 6
-QUERY = np.random.default_rng(9).standard_normal(D).astype(np.float32)
-
-
-def vectors(n, seed=0):
-    return np.random.default_rng(seed).standard_normal((n, D)).astype(np.float32)
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "catalogue"
-
-
-@pytest.fixture
-def live(path):
-    with softindex.open(path, create=vectors(300), compaction="manual") as opened:
-        yield opened
+from tests.live.catalogues import QUERY, TEMPERATURE, D, in_child, vectors
 
 
 def exact(snapshot, ids):

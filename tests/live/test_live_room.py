@@ -12,25 +12,7 @@ from softindex import remaining
 from softindex.live import folding, log
 from softindex.live.generation import Generation
 from softindex.live.log import DATABASE
-from tests.live.catalogues import in_child
-
-D = 6
-QUERY = np.random.default_rng(9).standard_normal(D).astype(np.float32)
-
-
-def vectors(n):
-    return np.random.default_rng(0).standard_normal((n, D)).astype(np.float32)
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "catalogue"
-
-
-@pytest.fixture
-def live(path):
-    with softindex.open(path, create=vectors(300), compaction="manual") as opened:
-        yield opened
+from tests.live.catalogues import QUERY, in_child, vectors
 
 
 def made_from(contents):

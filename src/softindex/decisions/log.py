@@ -140,9 +140,12 @@ class Log:
         """Write what is in memory: on the disk when this returns."""
         self._unwritten.write()
 
-    def batches(self, rows: int = 8192) -> Iterator[Batch]:
-        """Read the decisions, file by file; at most `rows` in memory, all of one law at a time, with their rewards."""
-        rewards = self.rewards()
+    def batches(self, rows: int = 8192, rewards: Rewards | None = None) -> Iterator[Batch]:
+        """Read the decisions, file by file; at most `rows` in memory, all of one law at a time, with their rewards.
+
+        rewards: From `rewards()`, where the caller has read them.
+        """
+        rewards = self.rewards() if rewards is None else rewards
         first = 0
         for path in self._files(DECISIONS):
             yield from read_batches(path, rows, first, rewards)

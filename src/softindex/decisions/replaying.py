@@ -63,10 +63,10 @@ def replay(log: Log, index: Any, *, snapshot: int | None = None, rows: int = 1 <
         raise InputError(
             f"the index is a {type(index).__name__}; pass an index, a snapshot of a catalogue or a Client."
         )
-    if not len(log):
+    total, done, compared, largest = len(log), 0, 0, 0.0
+    if not total:
         raise nothing_logged()
     index = unlogged(index)
-    total, done, compared, largest = len(log), 0, 0, 0.0
     differing, skipped = _Named(), Counter[str]()
     with reporting(progress) as report:
         for batch in log.batches(rows):

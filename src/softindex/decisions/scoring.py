@@ -109,11 +109,11 @@ def score(
         seed: Of these draws.
         progress: Show a progress bar on a terminal.
     """
-    total, done = len(log), 0
+    total, done, rewards = len(log), 0, log.rewards()
     parts: list[dict[str, Any]] = []
     stated = _Stated(policy, seed)
     with reporting(progress) as report:
-        for each in log.batches(rows):
+        for each in log.batches(rows, rewards):
             done += len(each)
             batch = each if where is None else each.take(np.flatnonzero(_chosen(where, each)))
             if not len(batch):
@@ -129,7 +129,7 @@ def score(
     names, numbers, rewarded, restricted = (
         [part.pop(name) for part in parts] for name in ("names", "rows", "rewarded", "restricted")
     )
-    order, repeated, unmatched = _matched(names, np.concatenate(numbers), log.rewards())
+    order, repeated, unmatched = _matched(names, np.concatenate(numbers), rewards)
     kept = order if unrewarded else order[np.concatenate(rewarded)[order]]
     if not len(kept):
         raise InputError("no decision has a reward; pass unrewarded=True if that means a reward of 0.")
