@@ -28,6 +28,7 @@ SECTIONS = {
     "adaptive-speculative": "adaptive_speculative:run",
     "training": "training:run",
     "mol": "mol:run",
+    "mol-torch": "mol_torch:run",
     "audit": "audit:run",
     "growth": "growth:run",
     "live": "live:run",
