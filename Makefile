@@ -8,7 +8,7 @@ STUB := src/softindex/kernels/_native.pyi
 # Generates the types of the compiled module into the file $(1).
 write_stub = $(BIN)/python -m nanobind.stubgen -q -m softindex.kernels._native -o $(1) && $(BIN)/ruff format -q $(1)
 
-.PHONY: demo serve-demo test test-arm fuzz wheel tidy check-workflows test-browser test-ray test-plugins crash crash-serve mutate check stub docs install bench sanitize sanitize-threads soak clean
+.PHONY: demo serve-demo test test-arm fuzz wheel tidy check-workflows test-browser test-ray test-plugins test-free-threaded crash crash-serve mutate check stub docs install bench sanitize sanitize-threads soak clean
 
 demo: .venv/core
 	$(BIN)/softindex demo
@@ -44,6 +44,19 @@ test-browser: .venv/all
 # Shards on three Ray nodes of this machine: `make test` runs the first part of it.
 test-ray: .venv/all
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/distributed/story.py --all
+
+# What threads may share, on an interpreter without a global lock: name one that is built that way. Not `make soak`,
+# which forks beside busy threads: there the child may find an object locked, by the interpreter itself, for ever.
+FREE_THREADED_PYTHON ?= python3.14t
+FREE_THREADED_TESTS := tests/test_index.py tests/test_threads.py tests/test_forks.py \
+	tests/test_ids.py tests/test_laws.py tests/test_slates.py tests/test_saved.py tests/kernels tests/adaptive tests/live
+test-free-threaded:
+	$(FREE_THREADED_PYTHON) -m venv .venv-free-threaded
+	.venv-free-threaded/bin/python -m pip --disable-pip-version-check -q install --only-binary :all: \
+	  numpy scipy threadpoolctl typer rich scikit-build-core nanobind cmake ninja pytest pytest-xdist hypothesis
+	PATH=$(abspath .venv-free-threaded/bin):$$PATH .venv-free-threaded/bin/python -m pip --disable-pip-version-check -q \
+	  install --no-deps --no-build-isolation -C build-dir=build/free-threaded .
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-free-threaded/bin/python -m pytest -n auto $(FREE_THREADED_TESTS)
 
 # The plug-ins with the libraries themselves, in an environment of its own: RecTools needs NumPy 1 on Python 3.11, and
 # together they are a gigabyte. `make test` skips these tests.
@@ -161,7 +174,7 @@ soak: .venv/all
 	$(BIN)/python -m tests.soak --seconds $(SECONDS)
 
 clean:
-	rm -rf .venv .venv-plugins build site
+	rm -rf .venv .venv-plugins .venv-free-threaded build site
 
 .venv/tools: constraints.txt
 	$(PYTHON) -m venv .venv

@@ -1,5 +1,7 @@
 """Any number of threads may use one object of each product; `make sanitize-threads` watches them."""
 
+import sys
+import sysconfig
 import threading
 
 import numpy as np
@@ -49,6 +51,11 @@ def mixture_calls():
         *(lambda method=method: index.top_k(queries, 5, method=method, threads=3).ids for method in methods),
         lambda: index.sample(queries, 3, temperature=1.0, seed=1, threads=3).ids,
     ]
+
+
+@pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this interpreter is not free-threaded")
+def test_a_free_threaded_interpreter_stays_without_its_lock():
+    assert not sys._is_gil_enabled()
 
 
 @pytest.mark.parametrize("make", [index_calls, layer_calls, mixture_calls])

@@ -58,7 +58,8 @@ def test_a_reader_never_writes_the_database(live, path):
             reader._connection.execute(statement).fetchall()
         assert (path / DATABASE).read_bytes() == before
     reader.close()
-    assert len(softindex.open(path, read_only=True)) == 300
+    with softindex.open(path, read_only=True) as reader:
+        assert len(reader) == 300
 
 
 def test_readers_see_the_last_committed_state_and_follow_it(live, path):

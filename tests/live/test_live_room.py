@@ -53,7 +53,8 @@ def test_a_disk_without_room_for_the_log_in_advance_takes_changes_all_the_same(p
             live.upsert(1000, QUERY)
 
     assert in_child(work)
-    assert len(softindex.open(path, read_only=True)) == 301
+    with softindex.open(path, read_only=True) as reader:
+        assert len(reader) == 301
 
 
 @pytest.mark.parametrize("dispersion", ["none", 2])
