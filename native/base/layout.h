@@ -11,6 +11,7 @@ namespace softindex {
 
 constexpr int lanes = 16;
 constexpr int64_t group_size = 4;   // queries scored together in a batch: the rows are then read once for four
+constexpr int64_t most_at_once = 64;  // queries that one scan of a cluster serves at most
 constexpr int64_t block_size = 64;  // items per entry of a prefix sum
 
 // Always inlined: a copy compiled for one instruction set must not serve another.

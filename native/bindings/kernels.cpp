@@ -44,13 +44,17 @@ void scan(In<float, 2> rows, In<float, 1> query, Out<float, 1> dots, const std::
   kernels_named(target).scan(view(rows), pad(query.data(), 1, d).data(), dots.data());
 }
 
-void scan_group(In<float, 2> rows, In<float, 2> queries, Out<float, 2> dots, const std::string& target) {
-  const int64_t n = rows.shape(0), d = rows.shape(1);
-  expect(fits(queries, group_size, d) && fits(dots, group_size, n), shapes_disagree);
-  const std::vector<float> padded_queries = pad(queries.data(), group_size, d);
-  const float* four[group_size];
-  for (int64_t g = 0; g < group_size; ++g) four[g] = &padded_queries[g * padded(d)];
-  kernels_named(target).scan_group(view(rows), four, dots.data(), n);
+std::vector<const float*> pointers(const std::vector<float>& padded_queries, int64_t b, int64_t d) {
+  std::vector<const float*> result(b);
+  for (int64_t g = 0; g < b; ++g) result[g] = &padded_queries[g * padded(d)];
+  return result;
+}
+
+void scan_many(In<float, 2> rows, In<float, 2> queries, Out<float, 2> dots, const std::string& target) {
+  const int64_t n = rows.shape(0), d = rows.shape(1), b = queries.shape(0);
+  expect(fits(queries, b, d) && fits(dots, b, n) && b >= 1, shapes_disagree);
+  const std::vector<float> padded_queries = pad(queries.data(), b, d);
+  kernels_named(target).scan_many(view(rows), pointers(padded_queries, b, d).data(), b, dots.data(), n);
 }
 
 void scan_int16(In<int16_t, 2> rows, In<float, 2> queries, Out<float, 2> dots, const std::string& target) {
@@ -70,16 +74,15 @@ void scan_residuals(In<Element, 2> integers, In<float, 1> scales, std::optional<
                     In<float, 2> queries, In<float, 1> centre_dots, Out<float, 2> dots, const std::string& target) {
   const int64_t n = integers.shape(0), d = integers.shape(1), b = queries.shape(0);
   expect(fits(scales, n) && (!bias || fits(*bias, n)) && fits(queries, b, d), shapes_disagree);
-  expect(fits(centre_dots, b) && fits(dots, b, n) && b <= group_size, shapes_disagree);
+  expect(fits(centre_dots, b) && fits(dots, b, n) && b >= 1, shapes_disagree);
   const std::vector<float> padded_queries = pad(queries.data(), b, d);
-  const float* some[group_size];
-  for (int64_t g = 0; g < b; ++g) some[g] = &padded_queries[g * padded(d)];
+  const std::vector<const float*> some = pointers(padded_queries, b, d);
   const Residuals<Element> rows = {view(integers), scales.data(), bias ? bias->data() : nullptr};
   const Kernels& kernels = kernels_named(target);
   if constexpr (sizeof(Element) == 1)
-    kernels.scan_residuals_int8(rows, some, centre_dots.data(), b, dots.data(), n);
+    kernels.scan_residuals_int8(rows, some.data(), centre_dots.data(), b, dots.data(), n);
   else
-    kernels.scan_residuals_int16(rows, some, centre_dots.data(), b, dots.data(), n);
+    kernels.scan_residuals_int16(rows, some.data(), centre_dots.data(), b, dots.data(), n);
 }
 
 double weigh(In<float, 1> dots, double temperature, std::optional<In<float, 1>> bias, Out<float, 1> weights,
@@ -151,18 +154,18 @@ uint64_t hash_of_bytes(nb::bytes data) { return hash_bytes(data.c_str(), (int64_
 void bind_scans(nb::module_& m) {
   m.def("scan", &scan, "rows"_a, "query"_a, "dots"_a, "target"_a = "",
         "Fill dots (n,) with the dot products of rows (n, d) and the query (d,).");
-  m.def("scan_group", &scan_group, "rows"_a, "queries"_a, "dots"_a, "target"_a = "",
-        "Fill dots (4, n) with the dot products of rows (n, d) and four queries (4, d).");
+  m.def("scan_many", &scan_many, "rows"_a, "queries"_a, "dots"_a, "target"_a = "",
+        "Fill dots (b, n) with the dot products of rows (n, d) and one query or more (b, d).");
   m.def("scan_int16", &scan_int16, "rows"_a, "queries"_a, "dots"_a, "target"_a = "",
         "Fill dots (b, n) with the dot products of 16-bit rows (n, d) and one to four queries (b, d).");
   m.def("scan_int8", &scan_int8, "rows"_a, "queries"_a, "dots"_a, "target"_a = "",
         "Fill dots (b, n) with exact dot products of 8-bit rows (n, d) and 16-bit queries (b, d).");
   m.def("scan_residuals_int8", &scan_residuals<int8_t>, "integers"_a, "scales"_a, "bias"_a.none(), "queries"_a,
         "centre_dots"_a, "dots"_a, "target"_a = "",
-        "Fill dots (b, n) with the dot products of items kept in 8 bits and one to four queries (b, d).");
+        "Fill dots (b, n) with the dot products of items kept in 8 bits and one query or more (b, d).");
   m.def("scan_residuals_int16", &scan_residuals<int16_t>, "integers"_a, "scales"_a, "bias"_a.none(), "queries"_a,
         "centre_dots"_a, "dots"_a, "target"_a = "",
-        "Fill dots (b, n) with the dot products of items kept in 16 bits and one to four queries (b, d).");
+        "Fill dots (b, n) with the dot products of items kept in 16 bits and one query or more (b, d).");
   m.def("sketch_masks", &sketch_masks, "values"_a, "scales"_a, "queries"_a, "limits"_a, "masks"_a, "target"_a = "",
         "Fill masks (b, blocks) with a bit for every item of a sketch that reaches its query's limits (b, 2).");
   m.def("outer_product", &outer_product, "query"_a, "packed"_a, "target"_a = "",

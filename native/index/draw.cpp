@@ -12,7 +12,27 @@ namespace softindex {
 namespace {
 
 // This many draws from one cluster make a task: a cluster that all queries choose must not be left to one thread.
-constexpr int64_t draws_per_task = 64;
+constexpr int64_t draws_per_task = most_at_once;
+// Dot products of items that the queries of a task have together at most, unless a group has more: they stay in the
+// cache until they are weighed.
+constexpr int64_t dots_at_once = 1 << 17;
+// Draws that are put in the order of their clusters by counting: more would take much memory and no interrupt.
+constexpr int64_t most_counted = 1 << 18;
+
+// Queries that can be scanned together in a cluster of this many items.
+int64_t queries_at_once(int64_t size) {
+  const int64_t most = dots_at_once / std::max<int64_t>(size, 1) / group_size * group_size;
+  return std::min(most_at_once, std::max(most, group_size));
+}
+
+// The first pages of a cluster, which the CPU's own prefetching would find too late.
+void fetch_cluster(const View& view, int64_t cluster) {
+  constexpr int64_t most_bytes = 4096;
+  if (view.size(cluster) == 0) return;
+  const StoredItem item = stored_at(view, view.offsets[cluster]);
+  const int64_t bytes = std::min(most_bytes, view.size(cluster) * item.bytes);
+  for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch((const char*)item.first + byte, 0, 3);
+}
 
 }  // namespace
 
@@ -92,6 +112,19 @@ int64_t count_rows(const View& view, const PendingDraw* pending, int64_t n) {
   return count;
 }
 
+void gather_by_cluster(Workspace& workspace, int64_t k, std::vector<PendingDraw>& pending) {
+  const int64_t count = (int64_t)pending.size();
+  if (count > most_counted || count < k / 8) return order_by_cluster(pending.data(), pending.data() + count);
+  std::vector<int64_t>& places = workspace.clusters;
+  places.assign(k + 1, 0);
+  for (const PendingDraw& draw : pending) ++places[draw.cluster + 1];
+  for (int64_t c = 0; c < k; ++c) places[c + 1] += places[c];
+  std::vector<PendingDraw>& gathered = workspace.gathered;
+  gathered.resize(count);
+  for (const PendingDraw& draw : pending) gathered[places[draw.cluster]++] = draw;
+  pending.swap(gathered);
+}
+
 void choose_clusters(const Query& query, const double* log_masses, const Total& total, int64_t n, int64_t first_slot,
                      PendingDraw* pending) {
   const Workspace& workspace = query.workspace;
@@ -106,31 +139,29 @@ void choose_clusters(const Query& query, const double* log_masses, const Total& 
 }
 
 void draw_items(const Context& context, const StagedQueries& queries, int64_t n, const PendingDraw* begin,
-                const PendingDraw* end, const Slots& slots) {
+                const PendingDraw* end, const PendingDraw* last, const Slots& slots) {
   const int64_t cluster = begin->cluster;
   const View& view = context.view;
   const int64_t from = view.offsets[cluster], to = view.offsets[cluster + 1];
-  Workspace& workspace = context.workspace;
+  const int64_t most = queries_at_once(to - from), stride = padded(to - from);
+  AlignedVector<float>& dots = context.workspace.dots;
+  if ((int64_t)dots.size() < most * stride) dots.resize(most * stride);
+  if (end != last && end->cluster != cluster) fetch_cluster(view, end->cluster);
   while (begin != end) {
-    const PendingDraw* first[group_size + 1] = {begin};
-    const float* vectors[group_size];
-    double temperatures[group_size];
+    const PendingDraw* first[most_at_once + 1] = {begin};
+    const float* vectors[most_at_once];
     int64_t count = 0;
-    while (begin != end && count < group_size) {
+    while (begin != end && count < most) {
       const int64_t query = begin->slot / n;
       vectors[count] = queries[query];
-      temperatures[count] = context.request.temperature_of(query);
       while (begin != end && begin->slot / n == query) ++begin;
       first[++count] = begin;
     }
-    if (count == group_size)
-      scan_items_group(context.kernels, view, from, to, vectors, workspace.dots.data(), workspace.stretch);
-    else
-      for (int64_t g = 0; g < count; ++g)
-        scan_items(context.kernels, view, from, to, vectors[g], &workspace.dots[g * workspace.stretch]);
+    scan_items_together(context.kernels, view, from, to, {vectors, count, dots.data(), stride});
     for (int64_t g = 0; g < count; ++g) {
-      const Context own = {context.kernels, view, context.request, workspace, temperatures[g]};
-      const ScannedCluster scanned = weigh_cluster(own, cluster, &workspace.dots[g * workspace.stretch]);
+      const double temperature = context.request.temperature_of(first[g]->slot / n);
+      const Context own = {context.kernels, view, context.request, context.workspace, temperature};
+      const ScannedCluster scanned = weigh_cluster(own, cluster, &dots[g * stride]);
       pick_items(own, scanned, first[g], first[g + 1], slots);
     }
   }

@@ -52,10 +52,10 @@ struct StagedQueries {
   const float* operator[](int64_t query) const { return first + (query - number) * stride; }
 };
 
-// Draws the items of pending draws that chose the same cluster; slot s belongs to query s / n. Queries take turns in
-// groups, so that a cluster is read from memory once for all that chose it.
+// Draws the items of pending draws that chose the same cluster; slot s belongs to query s / n. The cluster is read from
+// memory once for all queries that chose it. Draws up to `last` come next: what they read is fetched ahead of time.
 void draw_items(const Context& context, const StagedQueries& queries, int64_t n, const PendingDraw* begin,
-                const PendingDraw* end, const Slots& slots);
+                const PendingDraw* end, const PendingDraw* last, const Slots& slots);
 
 // The clusters of the items at positions (m), in the order of clusters, in workspace.pending; log_share is left to the
 // caller.
@@ -90,6 +90,9 @@ std::vector<int64_t> cut_by_cluster(const PendingDraw* pending, int64_t count);
 
 // In the order of clusters, and of slots within a cluster.
 void order_by_cluster(PendingDraw* begin, PendingDraw* end);
+
+// The same for draws of which those of each cluster are in the order of slots already: counting is faster than sorting.
+void gather_by_cluster(Workspace& workspace, int64_t k, std::vector<PendingDraw>& pending);
 
 // Makes room for this many draws, in steps that an interrupt ends: touching gigabytes of new memory takes seconds.
 void resize_pending(std::vector<PendingDraw>& pending, int64_t count);

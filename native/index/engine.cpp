@@ -253,7 +253,7 @@ void Engine::sample_batch(const Request& request, const Batch& batch, const Draw
   resize_pending(pending, count);
   choose(request, batch, results, pending.data());
   // All draws in the order of their clusters: those that chose the same cluster share one read of its memory.
-  if (batch.count > 1) order_by_cluster(pending.data(), pending.data() + count);
+  if (batch.count > 1) gather_by_cluster(batch.workspace, view_.k, pending);
   const std::vector<int64_t> cuts = cut_by_cluster(pending.data(), count);
   const int64_t tasks = (int64_t)cuts.size() - 1;
   const Slots slots = {results.positions, results.log_prob};
@@ -261,7 +261,8 @@ void Engine::sample_batch(const Request& request, const Batch& batch, const Draw
     WorkspacePool::Lease lease(pool_, view_);
     const Context context = {kernels_, view_, request, *lease, request.temperature};
     for (int64_t task = next(); task >= 0; task = next())
-      draw_items(context, batch.vectors, results.n, &pending[cuts[task]], pending.data() + cuts[task + 1], slots);
+      draw_items(context, batch.vectors, results.n, &pending[cuts[task]], pending.data() + cuts[task + 1],
+                 pending.data() + count, slots);
   });
 }
 

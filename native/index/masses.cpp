@@ -27,23 +27,18 @@ int64_t stretch_end(const View& view, int64_t from, int64_t last) {
 // Dot products of all queries of the group; those of query g begin at dots + g * stride.
 void scan_rows(const Group& group, const Rows& rows, float* dots, int64_t stride) {
   const Kernels& kernels = group.context().kernels;
-  if (group.count == group_size) {
-    const float* four[group_size] = {group[0].vector, group[1].vector, group[2].vector, group[3].vector};
-    return kernels.scan_group(rows, four, dots, stride);
-  }
-  for (int64_t g = 0; g < group.count; ++g) kernels.scan(rows, group[g].vector, dots + g * stride);
+  const float* vectors[group_size];
+  for (int64_t g = 0; g < group.count; ++g) vectors[g] = group[g].vector;
+  kernels.scan_many(rows, vectors, group.count, dots, stride);
 }
 
 // The same for the items at the positions from .. to, into the scratch memory.
 void scan_stretch(const Group& group, int64_t from, int64_t to, Workspace& scratch) {
   const Context& context = group.context();
-  float* dots = scratch.dots.data();
-  if (group.count == group_size) {
-    const float* four[group_size] = {group[0].vector, group[1].vector, group[2].vector, group[3].vector};
-    return scan_items_group(context.kernels, context.view, from, to, four, dots, scratch.stretch);
-  }
-  for (int64_t g = 0; g < group.count; ++g)
-    scan_items(context.kernels, context.view, from, to, group[g].vector, dots + g * scratch.stretch);
+  const float* vectors[group_size];
+  for (int64_t g = 0; g < group.count; ++g) vectors[g] = group[g].vector;
+  scan_items_together(context.kernels, context.view, from, to,
+                      {vectors, group.count, scratch.dots.data(), scratch.stretch});
 }
 
 double precision_of(const Query& query) { return 1.0 / (query.temperature * query.temperature); }

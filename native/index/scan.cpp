@@ -26,14 +26,6 @@ void for_each_run(const View& view, int64_t from, int64_t to, const PerRows& per
   }
 }
 
-// One query or four, and where their dot products go.
-struct Scan {
-  const float* const* queries;
-  int64_t count;
-  float* dots;
-  int64_t stride;
-};
-
 // The items from .. to, kept as integers of one type.
 template <class Element, class Kernel>
 void scan_residuals(const Kernels& kernels, const View& view, const Element* integers, Kernel kernel, int64_t from,
@@ -46,11 +38,8 @@ void scan_residuals(const Kernels& kernels, const View& view, const Element* int
     end = std::min(to, view.offsets[cluster + 1]);
     if (end == next) continue;
     const Rows centre = {stored.centres + cluster * d, 1, d, stored.centres + view.k * d};
-    float centre_dots[group_size];
-    if (scan.count == group_size)
-      kernels.scan_group(centre, scan.queries, centre_dots, 1);
-    else
-      for (int64_t g = 0; g < scan.count; ++g) kernels.scan(centre, scan.queries[g], centre_dots + g);
+    float centre_dots[most_at_once];
+    kernels.scan_many(centre, scan.queries, scan.count, centre_dots, 1);
     const Residuals<Element> rows = {{integers + next * d, end - next, d, integers + view.extent * d},
                                      stored.scales + next,
                                      stored.bias == nullptr ? nullptr : stored.bias + next};
@@ -83,12 +72,12 @@ void scan_items(const Kernels& kernels, const View& view, int64_t from, int64_t 
   mark_removed(view, from, to, dots);
 }
 
-void scan_items_group(const Kernels& kernels, const View& view, int64_t from, int64_t to, const float* const* queries,
-                      float* dots, int64_t stride) {
-  if (!scan_if_residuals(kernels, view, from, to, {queries, group_size, dots, stride}))
-    for_each_run(view, from, to,
-                 [&](const Rows& rows, int64_t place) { kernels.scan_group(rows, queries, dots + place, stride); });
-  for (int64_t g = 0; g < group_size; ++g) mark_removed(view, from, to, dots + g * stride);
+void scan_items_together(const Kernels& kernels, const View& view, int64_t from, int64_t to, const Scan& scan) {
+  if (!scan_if_residuals(kernels, view, from, to, scan))
+    for_each_run(view, from, to, [&](const Rows& rows, int64_t place) {
+      kernels.scan_many(rows, scan.queries, scan.count, scan.dots + place, scan.stride);
+    });
+  for (int64_t g = 0; g < scan.count; ++g) mark_removed(view, from, to, scan.dots + g * scan.stride);
 }
 
 StoredItem stored_at(const View& view, int64_t position) {

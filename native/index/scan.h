@@ -11,9 +11,17 @@ constexpr float gone = -std::numeric_limits<float>::infinity();
 // Dot products (to - from) of the items at these positions with one padded query.
 void scan_items(const Kernels& kernels, const View& view, int64_t from, int64_t to, const float* query, float* dots);
 
-// The same for four queries, each row of memory being read once; those of query g begin at dots + g * stride.
-void scan_items_group(const Kernels& kernels, const View& view, int64_t from, int64_t to, const float* const* queries,
-                      float* dots, int64_t stride);
+// Queries that are scanned together, up to most_at_once, and where their dot products go: those of query g begin at
+// dots + g * stride.
+struct Scan {
+  const float* const* queries;
+  int64_t count;
+  float* dots;
+  int64_t stride;
+};
+
+// The same for these queries, each row of memory being read once.
+void scan_items_together(const Kernels& kernels, const View& view, int64_t from, int64_t to, const Scan& scan);
 
 // Marks the removed items among scores of the positions from .. to.
 void mark_removed(const View& view, int64_t from, int64_t to, float* scores);

@@ -39,14 +39,9 @@ void search_items(const Context& context, int64_t cluster, BestSearch* const* se
   const int64_t end = view.offsets[cluster + 1], step = blocks_at_once * sketch_items;
   for (int64_t from = view.offsets[cluster]; from < end; from += step) {
     const int64_t to = std::min(end, from + step);
-    if (count == group_size) {
-      const float* vectors[group_size];
-      for (int64_t i = 0; i < count; ++i) vectors[i] = searches[i]->vector();
-      scan_items_group(context.kernels, view, from, to, vectors, workspace.dots.data(), workspace.stretch);
-    } else {
-      for (int64_t i = 0; i < count; ++i)
-        scan_items(context.kernels, view, from, to, searches[i]->vector(), &workspace.dots[i * workspace.stretch]);
-    }
+    const float* vectors[group_size];
+    for (int64_t i = 0; i < count; ++i) vectors[i] = searches[i]->vector();
+    scan_items_together(context.kernels, view, from, to, {vectors, count, workspace.dots.data(), workspace.stretch});
     for (int64_t i = 0; i < count; ++i) searches[i]->offer(&workspace.dots[i * workspace.stretch], from, to);
   }
 }

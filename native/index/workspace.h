@@ -62,7 +62,7 @@ struct Workspace {
   std::vector<double> promises;
   std::vector<double> best_scores;  // of the best items, in double
   std::vector<int64_t> clusters;    // a list of some
-  std::vector<PendingDraw> pending;
+  std::vector<PendingDraw> pending, gathered;
 
   std::vector<double> tree_leads;  // (inner nodes), valid where the stamp is that of the present walk
   std::vector<uint64_t> tree_stamps;
@@ -100,6 +100,7 @@ struct Workspace {
 // A call for millions of draws must not keep their memory once it is over.
 inline void shrink(Workspace& workspace) {
   if (workspace.pending.capacity() > 1 << 16) std::vector<PendingDraw>().swap(workspace.pending);
+  if (workspace.gathered.capacity() > 1 << 16) std::vector<PendingDraw>().swap(workspace.gathered);
 }
 
 using WorkspacePool = Pool<Workspace>;

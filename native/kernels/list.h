@@ -4,7 +4,7 @@
 // KERNEL(result, name, (parameters)). The comment above a kernel's definition says what it computes.
 #define SOFTINDEX_KERNELS(KERNEL)                                                                                      \
   KERNEL(void, scan, (Rows rows, const float* query, float* dots))                                                     \
-  KERNEL(void, scan_group, (Rows rows, const float* const* queries, float* dots, int64_t stride))                      \
+  KERNEL(void, scan_many, (Rows rows, const float* const* queries, int64_t count, float* dots, int64_t stride))        \
   KERNEL(void, scan_int16, (Matrix<int16_t> rows, const float* queries, int64_t count, float* dots, int64_t stride))   \
   KERNEL(void, scan_int8, (Matrix<int8_t> rows, const int16_t* queries, int64_t count, int32_t* dots, int64_t stride)) \
   KERNEL(void, scan_residuals_int8,                                                                                    \

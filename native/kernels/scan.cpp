@@ -1,5 +1,5 @@
-// Dot products of one query, or of four, with every row of a float32 matrix.
-#include "kernels/scan_rows.h"
+// Dot products of one query, or of many, with every row of a float32 matrix.
+#include "kernels/scan_together.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {
@@ -7,9 +7,10 @@ namespace SOFTINDEX_TARGET {
 // query (padded(d)), padded with zeros; dots (rows.count).
 void scan(Rows rows, const float* query, float* dots) { scan_rows(rows, query, dots); }
 
-// queries (group_size) pointers to padded queries; dots (group_size, stride).
-void scan_group(Rows rows, const float* const* queries, float* dots, int64_t stride) {
-  scan_four(rows, queries, dots, stride);
+// queries (count) pointers to padded queries; dots (count, stride).
+void scan_many(Rows rows, const float* const* queries, int64_t count, float* dots, int64_t stride) {
+  if (count == 1) return scan_rows(rows, queries[0], dots);
+  scan_together(rows, queries, count, dots, stride);
 }
 
 }  // namespace SOFTINDEX_TARGET

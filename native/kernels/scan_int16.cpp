@@ -9,7 +9,7 @@ void scan_int16(Matrix<int16_t> rows, const float* queries, int64_t count, float
   const int64_t width_d = padded(rows.d);
   if (count == group_size) {
     const float* four[group_size] = {queries, queries + width_d, queries + 2 * width_d, queries + 3 * width_d};
-    return scan_four(rows, four, dots, stride);
+    return scan_four(rows, four, group_size, dots, stride);
   }
   for (int64_t g = 0; g < count; ++g) scan_rows(rows, queries + g * width_d, dots + g * stride);
 }

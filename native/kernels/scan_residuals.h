@@ -1,7 +1,7 @@
-// Dot products of one to four queries with items kept as small integers, in a fixed order of additions.
+// Dot products of one query or more with items kept as small integers, in a fixed order of additions.
 #pragma once
 
-#include "kernels/scan_rows.h"
+#include "kernels/scan_together.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {
@@ -12,10 +12,10 @@ namespace SOFTINDEX_TARGET {
 template <class Element>
 SOFTINDEX_INLINE void scan_residual_rows(const Residuals<Element>& rows, const float* const* queries,
                                          const float* centre_dots, int64_t count, float* dots, int64_t stride) {
-  if (count == group_size)
-    scan_four(rows.integers, queries, dots, stride);
+  if (count == 1)
+    scan_rows(rows.integers, queries[0], dots);
   else
-    for (int64_t g = 0; g < count; ++g) scan_rows(rows.integers, queries[g], dots + g * stride);
+    scan_together(rows.integers, queries, count, dots, stride);
   for (int64_t g = 0; g < count; ++g) {
     float* __restrict row = dots + g * stride;
     const float* __restrict scales = rows.scales;

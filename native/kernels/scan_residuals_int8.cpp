@@ -1,4 +1,4 @@
-// Dot products of one to four queries with items kept in 8 bits per number.
+// Dot products of one query or more with items kept in 8 bits per number.
 #include "kernels/scan_residuals.h"
 
 namespace softindex {

@@ -60,12 +60,48 @@ SOFTINDEX_INLINE void scan_rows(const Matrix<Element>& rows, const float* query,
   for (; i < rows.count; ++i) dots[i] = dot_at_the_end(rows.first + i * d, query, d);
 }
 
-// Four queries, wherever they are, one row at a time: the matrix is read from memory once for four queries.
+#if defined(__AVX512F__)
+// Four queries and four rows at a time, as far as there are four: a number that is loaded serves four products. Fills
+// in the first `wanted` queries and returns how many rows it did.
 template <class Element>
-SOFTINDEX_INLINE void scan_four(const Matrix<Element>& rows, const float* const* queries, float* dots, int64_t stride) {
+SOFTINDEX_INLINE int64_t scan_tiles(const Matrix<Element>& rows, const float* const* queries, int64_t wanted,
+                                    float* dots, int64_t stride) {
   const int64_t d = rows.d, width_d = padded(d), readable = readable_rows(rows);
   const float *first = queries[0], *second = queries[1], *third = queries[2], *fourth = queries[3];
   int64_t i = 0;
+  for (; i + 4 <= readable; i += 4) {
+    const Element* row = rows.first + i * d;
+    Lanes sums[4][4] = {};
+    for (int64_t j = 0; j < width_d; j += lanes) {
+      const Lanes query[4] = {load(first + j), load(second + j), load(third + j), load(fourth + j)};
+#pragma GCC unroll 4
+      for (int r = 0; r < 4; ++r) {
+        const Lanes row_lanes = load(row + r * d + j);
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; ++g) add_product(sums[r][g], row_lanes, query[g]);
+      }
+    }
+    float results[lanes];
+    store(results, {{sum16(sums)}});
+    for (int64_t g = 0; g < wanted; ++g) std::memcpy(dots + g * stride + i, results + 4 * g, 4 * sizeof(float));
+  }
+  return i;
+}
+#else
+// Other CPUs have too few registers for sixteen sums.
+template <class Element>
+SOFTINDEX_INLINE int64_t scan_tiles(const Matrix<Element>&, const float* const*, int64_t, float*, int64_t) {
+  return 0;
+}
+#endif
+
+// Four queries, wherever they are: the matrix is read once for all of them. Fills in the first `wanted` of them.
+template <class Element>
+SOFTINDEX_INLINE void scan_four(const Matrix<Element>& rows, const float* const* queries, int64_t wanted, float* dots,
+                                int64_t stride) {
+  const int64_t d = rows.d, width_d = padded(d), readable = readable_rows(rows);
+  const float *first = queries[0], *second = queries[1], *third = queries[2], *fourth = queries[3];
+  int64_t i = scan_tiles(rows, queries, wanted, dots, stride);
   for (; i < readable; ++i) {
     const Element* row = rows.first + i * d;
     Lanes a = {}, b = {}, c = {}, e = {};
@@ -77,10 +113,10 @@ SOFTINDEX_INLINE void scan_four(const Matrix<Element>& rows, const float* const*
       add_product(e, row_lanes, load(fourth + j));
     }
     const Quad result = sum4(a, b, c, e);
-    for (int g = 0; g < 4; ++g) dots[g * stride + i] = result[g];
+    for (int64_t g = 0; g < wanted; ++g) dots[g * stride + i] = result[g];
   }
   for (; i < rows.count; ++i)
-    for (int g = 0; g < 4; ++g) dots[g * stride + i] = dot_at_the_end(rows.first + i * d, queries[g], d);
+    for (int64_t g = 0; g < wanted; ++g) dots[g * stride + i] = dot_at_the_end(rows.first + i * d, queries[g], d);
 }
 
 }  // namespace SOFTINDEX_TARGET

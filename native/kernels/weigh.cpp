@@ -13,7 +13,7 @@ SOFTINDEX_INLINE Vector exponential(Vector x) {
   // ln 2 in two terms: the first has few enough digits that its product with an integer below 2^9 is exact.
   const float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f, log2_e = 1.44269504f, shift = 12582912.0f;
   const IntVector in_range = x >= -87.0f;
-  const Vector clamped = select(in_range, x, splat(-87.0f));
+  const Vector clamped = larger(x, splat(-87.0f));
   const Vector shifted = clamped * log2_e + shift;  // adding 1.5 * 2^23 rounds to the nearest integer
   const Vector power = shifted - shift;
   const Vector r = (clamped - power * ln2_high) - power * ln2_low;
@@ -27,7 +27,7 @@ SOFTINDEX_INLINE Vector exponential(Vector x) {
   value = value * r + 1.0f;
   value = value * r + 1.0f;
   const IntVector exponent = (IntVector)shifted - (IntVector)splat(shift);
-  return select(in_range, (Vector)((IntVector)value + (exponent << 23)), Vector{});
+  return (Vector)(((IntVector)value + (exponent << 23)) & in_range);
 }
 
 // Eight running maxima: a single one would have to wait for each comparison.
@@ -43,14 +43,13 @@ SOFTINDEX_INLINE double largest_of(const double* values, int64_t count) {
   return best;
 }
 
-// Exponentiate one block of 64 in place and return its sum.
-SOFTINDEX_INLINE float exponentiate_block(float* values) {
-  Lanes part[4];
-  for (int s = 0; s < 4; ++s) {
-    part[s] = load(values + s * lanes);
+// Exponentiates one block of 64, into `weights` unless that is null, and returns its sum.
+SOFTINDEX_INLINE float exponentiate_block(Lanes (&part)[4], float* weights) {
+#pragma GCC unroll 4
+  for (int s = 0; s < 4; ++s)
     for (int p = 0; p < parts; ++p) part[s].part[p] = exponential(part[s].part[p]);
-    store(values + s * lanes, part[s]);
-  }
+  if (weights != nullptr)
+    for (int s = 0; s < 4; ++s) store(weights + s * lanes, part[s]);
   return sum(add(add(part[0], part[1]), add(part[2], part[3])));
 }
 
@@ -66,7 +65,20 @@ struct Relative {
     // Subtract the reference first: near the top the difference of two dot products is exact, at any temperature.
     for (int64_t i = 0; i < count; ++i) to[i] = (dots[from + i] - reference) * inverse_temperature;
   }
+  SOFTINDEX_INLINE Lanes lanes_from(int64_t from) const {
+    Lanes result = load(dots + from);
+    for (int p = 0; p < parts; ++p) result.part[p] = (result.part[p] - reference) * inverse_temperature;
+    return result;
+  }
 };
+
+// The logits of sixteen items, where they are computed one by one.
+template <class Logits>
+SOFTINDEX_INLINE Lanes gather_lanes(const Logits& logits, int64_t from) {
+  float values[lanes];
+  logits(from, lanes, values);
+  return load(values);
+}
 
 // The same with biases, in double: a large bias may cancel a large negative logit, and float32 would lose the digits of
 // their sum.
@@ -79,6 +91,7 @@ struct RelativeBiased {
   SOFTINDEX_INLINE void operator()(int64_t from, int64_t count, float* to) const {
     for (int64_t i = 0; i < count; ++i) to[i] = narrow(logit(from + i) - peak);
   }
+  SOFTINDEX_INLINE Lanes lanes_from(int64_t from) const { return gather_lanes(*this, from); }
 };
 
 struct FromLogMasses {
@@ -88,25 +101,29 @@ struct FromLogMasses {
   SOFTINDEX_INLINE void operator()(int64_t from, int64_t count, float* to) const {
     for (int64_t i = 0; i < count; ++i) to[i] = narrow(log_masses[from + i] - peak);
   }
+  SOFTINDEX_INLINE Lanes lanes_from(int64_t from) const { return gather_lanes(*this, from); }
 };
 
 // Weights and prefix sums (either may be null), block by block; the total is kept in double.
 template <class Logits>
 SOFTINDEX_INLINE double accumulate(const Logits& logits, int64_t count, float* weights, double* prefix) {
   double total = 0;
-  float block[block_size];
-  for (int64_t from = 0; from < count; from += block_size) {
-    const int64_t length = count - from < block_size ? count - from : block_size;
-    if (length == block_size) {
-      logits(from, block_size, block);  // a constant count is vectorised without a remainder loop
-    } else {
-      logits(from, length, block);
-      for (int64_t i = length; i < block_size; ++i) block[i] = padding;
-    }
-    total += exponentiate_block(block);
-    if (weights != nullptr) std::memcpy(weights + from, block, length * sizeof(float));
+  int64_t from = 0;
+  for (; from + block_size <= count; from += block_size) {
+    Lanes part[4];
+    for (int s = 0; s < 4; ++s) part[s] = logits.lanes_from(from + s * lanes);
+    total += exponentiate_block(part, weights == nullptr ? nullptr : weights + from);
     if (prefix != nullptr) prefix[from / block_size] = total;
   }
+  if (from == count) return total;
+  float block[block_size];
+  logits(from, count - from, block);
+  for (int64_t i = count - from; i < block_size; ++i) block[i] = padding;
+  Lanes part[4];
+  for (int s = 0; s < 4; ++s) part[s] = load(block + s * lanes);
+  total += exponentiate_block(part, block);
+  if (weights != nullptr) std::memcpy(weights + from, block, (count - from) * sizeof(float));
+  if (prefix != nullptr) prefix[from / block_size] = total;
   return total;
 }
 

@@ -78,8 +78,8 @@ void scans(const Kernels& kernels, Numbers& numbers) {
   std::vector<float> dots(rows), all(4 * rows);
   kernels.scan(matrix(items, rows, d), four[0], dots.data());
   Hash().add(dots).print("scan");
-  kernels.scan_group(matrix(items, rows, d), four, all.data(), rows);
-  Hash().add(all).print("scan_group");
+  kernels.scan_many(matrix(items, rows, d), four, 4, all.data(), rows);
+  Hash().add(all).print("scan_many");
   Hash().add(kernels.largest(dots.data(), rows)).print("largest");
 
   const std::vector<float> scales = numbers.reals<float>(rows), centres = numbers.reals<float>(4);

@@ -54,7 +54,7 @@ def test_the_error_of_a_scan_is_within_the_float32_bound(target, n, d, seed, sca
 def test_four_queries_at_once_score_the_same_as_one_at_a_time(target, n, d, seed):
     rows, queries = normal((n, d), seed), normal((4, d), seed + 1)
     together = np.empty((4, n), np.float32)
-    _native.scan_group(rows, queries, together, target)
+    _native.scan_many(rows, queries, together, target)
     for query, dots in zip(queries, together, strict=True):
         np.testing.assert_array_equal(dots, scan(rows, query, target))
 
