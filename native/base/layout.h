@@ -10,9 +10,9 @@
 namespace softindex {
 
 constexpr int lanes = 16;
-constexpr int64_t group_size = 4;   // queries scored together in a batch: the rows are then read once for four
+constexpr int64_t group_size = 4;     // queries scored together in a batch: the rows are then read once for four
 constexpr int64_t most_at_once = 64;  // queries that one scan of a cluster serves at most
-constexpr int64_t block_size = 64;  // items per entry of a prefix sum
+constexpr int64_t block_size = 64;    // items per entry of a prefix sum
 
 // Always inlined: a copy compiled for one instruction set must not serve another.
 inline __attribute__((always_inline)) int64_t padded(int64_t d) { return (d + lanes - 1) / lanes * lanes; }

@@ -112,17 +112,15 @@ int64_t count_rows(const View& view, const PendingDraw* pending, int64_t n) {
   return count;
 }
 
-void gather_by_cluster(Workspace& workspace, int64_t k, std::vector<PendingDraw>& pending) {
-  const int64_t count = (int64_t)pending.size();
-  if (count > most_counted || count < k / 8) return order_by_cluster(pending.data(), pending.data() + count);
-  std::vector<int64_t>& places = workspace.clusters;
+void gather_by_cluster(Workspace& workspace, int64_t k, PendingDraw* begin, PendingDraw* end) {
+  const int64_t count = end - begin;
+  if (count > most_counted || count < k / 8) return order_by_cluster(begin, end);
+  std::vector<int64_t>& places = workspace.places;
   places.assign(k + 1, 0);
-  for (const PendingDraw& draw : pending) ++places[draw.cluster + 1];
+  for (const PendingDraw* draw = begin; draw != end; ++draw) ++places[draw->cluster + 1];
   for (int64_t c = 0; c < k; ++c) places[c + 1] += places[c];
-  std::vector<PendingDraw>& gathered = workspace.gathered;
-  gathered.resize(count);
-  for (const PendingDraw& draw : pending) gathered[places[draw.cluster]++] = draw;
-  pending.swap(gathered);
+  workspace.gathered.assign(begin, end);
+  for (const PendingDraw& draw : workspace.gathered) begin[places[draw.cluster]++] = draw;
 }
 
 void choose_clusters(const Query& query, const double* log_masses, const Total& total, int64_t n, int64_t first_slot,
@@ -135,7 +133,7 @@ void choose_clusters(const Query& query, const double* log_masses, const Total& 
         query.kernels.pick(workspace.cluster_weights.data(), workspace.cluster_prefix.data(), query.view.k, u.first);
     pending[j] = {cluster, first_slot + j, u.second, log_share(log_masses[cluster], total)};
   }
-  order_by_cluster(pending, pending + n);
+  gather_by_cluster(query.workspace, query.view.k, pending, pending + n);
 }
 
 void draw_items(const Context& context, const StagedQueries& queries, int64_t n, const PendingDraw* begin,
@@ -171,7 +169,7 @@ void locate_items(const Context& context, const int64_t* positions, int64_t m) {
   std::vector<PendingDraw>& pending = context.workspace.pending;
   resize_pending(pending, m);
   for (int64_t j = 0; j < m; ++j) pending[j] = {context.view.cluster_of(positions[j]), j, 0.0, 0.0};
-  order_by_cluster(pending.data(), pending.data() + m);
+  gather_by_cluster(context.workspace, context.view.k, pending.data(), pending.data() + m);
 }
 
 const float* scan_cluster(const Query& query, int64_t cluster) {

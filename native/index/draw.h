@@ -92,7 +92,7 @@ std::vector<int64_t> cut_by_cluster(const PendingDraw* pending, int64_t count);
 void order_by_cluster(PendingDraw* begin, PendingDraw* end);
 
 // The same for draws of which those of each cluster are in the order of slots already: counting is faster than sorting.
-void gather_by_cluster(Workspace& workspace, int64_t k, std::vector<PendingDraw>& pending);
+void gather_by_cluster(Workspace& workspace, int64_t k, PendingDraw* begin, PendingDraw* end);
 
 // Makes room for this many draws, in steps that an interrupt ends: touching gigabytes of new memory takes seconds.
 void resize_pending(std::vector<PendingDraw>& pending, int64_t count);

@@ -253,7 +253,7 @@ void Engine::sample_batch(const Request& request, const Batch& batch, const Draw
   resize_pending(pending, count);
   choose(request, batch, results, pending.data());
   // All draws in the order of their clusters: those that chose the same cluster share one read of its memory.
-  if (batch.count > 1) gather_by_cluster(batch.workspace, view_.k, pending);
+  if (batch.count > 1) gather_by_cluster(batch.workspace, view_.k, pending.data(), pending.data() + count);
   const std::vector<int64_t> cuts = cut_by_cluster(pending.data(), count);
   const int64_t tasks = (int64_t)cuts.size() - 1;
   const Slots slots = {results.positions, results.log_prob};

@@ -62,7 +62,10 @@ struct Workspace {
   std::vector<double> promises;
   std::vector<double> best_scores;  // of the best items, in double
   std::vector<int64_t> clusters;    // a list of some
-  std::vector<PendingDraw> pending, gathered;
+  std::vector<PendingDraw> pending;
+  // Of gather_by_cluster.
+  std::vector<PendingDraw> gathered;
+  std::vector<int64_t> places;  // (k + 1)
 
   std::vector<double> tree_leads;  // (inner nodes), valid where the stamp is that of the present walk
   std::vector<uint64_t> tree_stamps;

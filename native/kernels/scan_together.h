@@ -8,7 +8,7 @@ namespace SOFTINDEX_TARGET {
 
 // Numbers in the rows that all queries are compared with before the next rows are read: these stay in the first-level
 // cache.
-constexpr int64_t numbers_at_once = 4096;
+constexpr int64_t numbers_at_once = 2048;
 
 // The rows as floats, padded with zeros or with numbers of the next row, which the query's padding makes zeros. Of
 // floats there is no need for a copy.
@@ -40,9 +40,9 @@ SOFTINDEX_INLINE void scan_few(const Matrix<Element>& rows, const float* const* 
   scan_four(rows, four, count, dots, stride);
 }
 
-// queries (count > 0) pointers to padded queries; dots (count, stride). Each dot product is that of scan_rows, but for the
-// sign of a zero. Rows are taken a few at a time, and the next ones are fetched a part with each four queries: memory
-// is then read while there is something to compute.
+// queries (count > 0) pointers to padded queries; dots (count, stride). Each dot product is that of scan_rows, but for
+// the sign of a zero. Rows are taken a few at a time, and the next ones are fetched a part with each four queries:
+// memory is then read while there is something to compute.
 template <class Element>
 SOFTINDEX_INLINE void scan_together(const Matrix<Element>& rows, const float* const* queries, int64_t count,
                                     float* dots, int64_t stride) {

@@ -104,6 +104,17 @@ struct FromLogMasses {
   SOFTINDEX_INLINE Lanes lanes_from(int64_t from) const { return gather_lanes(*this, from); }
 };
 
+// The logits of the last items, fewer than 64, and padding.
+template <class Logits>
+SOFTINDEX_INLINE void fill_block(const Logits& logits, int64_t from, int64_t count, float* block) {
+  Lanes nothing;
+  for (int p = 0; p < parts; ++p) nothing.part[p] = splat(padding);
+  for (int s = 0; s < 4; ++s) store(block + s * lanes, nothing);
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) store(block + i, logits.lanes_from(from + i));
+  logits(from + i, count - i, block + i);
+}
+
 // Weights and prefix sums (either may be null), block by block; the total is kept in double.
 template <class Logits>
 SOFTINDEX_INLINE double accumulate(const Logits& logits, int64_t count, float* weights, double* prefix) {
@@ -117,9 +128,8 @@ SOFTINDEX_INLINE double accumulate(const Logits& logits, int64_t count, float* w
   }
   if (from == count) return total;
   float block[block_size];
-  logits(from, count - from, block);
-  for (int64_t i = count - from; i < block_size; ++i) block[i] = padding;
   Lanes part[4];
+  fill_block(logits, from, count - from, block);
   for (int s = 0; s < 4; ++s) part[s] = load(block + s * lanes);
   total += exponentiate_block(part, block);
   if (weights != nullptr) std::memcpy(weights + from, block, (count - from) * sizeof(float));

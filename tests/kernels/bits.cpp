@@ -80,6 +80,12 @@ void scans(const Kernels& kernels, Numbers& numbers) {
   Hash().add(dots).print("scan");
   kernels.scan_many(matrix(items, rows, d), four, 4, all.data(), rows);
   Hash().add(all).print("scan_many");
+  // Eleven queries: two groups of four, and three that are left.
+  const float* many[11];
+  for (int g = 0; g < 11; ++g) many[g] = four[g * g % 4];
+  std::vector<float> dots_of_many(11 * rows);
+  kernels.scan_many(matrix(items, rows, d), many, 11, dots_of_many.data(), rows);
+  Hash().add(dots_of_many).print("scan_many, eleven");
   Hash().add(kernels.largest(dots.data(), rows)).print("largest");
 
   const std::vector<float> scales = numbers.reals<float>(rows), centres = numbers.reals<float>(4);
@@ -87,6 +93,10 @@ void scans(const Kernels& kernels, Numbers& numbers) {
   kernels.scan_residuals_int8({matrix(bytes, rows, d), scales.data(), nullptr}, four, centres.data(), 4, all.data(),
                               rows);
   Hash().add(all).print("scan_residuals_int8");
+  const std::vector<float> centres_of_many = numbers.reals<float>(11);
+  kernels.scan_residuals_int8({matrix(bytes, rows, d), scales.data(), nullptr}, many, centres_of_many.data(), 11,
+                              dots_of_many.data(), rows);
+  Hash().add(dots_of_many).print("scan_residuals_int8, eleven");
   const auto shorts = numbers.integers<int16_t>(rows * d, -32767, 32767);
   std::vector<float> joined;
   for (const std::vector<float>& query : queries) joined.insert(joined.end(), query.begin(), query.end());

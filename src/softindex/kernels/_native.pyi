@@ -23,14 +23,14 @@ def scan(
     Fill dots (n,) with the dot products of rows (n, d) and the query (d,).
     """
 
-def scan_group(
+def scan_many(
     rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     dots: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
     target: str = "",
 ) -> None:
     """
-    Fill dots (4, n) with the dot products of rows (n, d) and four queries (4, d).
+    Fill dots (b, n) with the dot products of rows (n, d) and one query or more (b, d).
     """
 
 def scan_int16(
@@ -63,7 +63,7 @@ def scan_residuals_int8(
     target: str = "",
 ) -> None:
     """
-    Fill dots (b, n) with the dot products of items kept in 8 bits and one to four queries (b, d).
+    Fill dots (b, n) with the dot products of items kept in 8 bits and one query or more (b, d).
     """
 
 def scan_residuals_int16(
@@ -76,7 +76,7 @@ def scan_residuals_int16(
     target: str = "",
 ) -> None:
     """
-    Fill dots (b, n) with the dot products of items kept in 16 bits and one to four queries (b, d).
+    Fill dots (b, n) with the dot products of items kept in 16 bits and one query or more (b, d).
     """
 
 def sketch_masks(
