@@ -106,8 +106,12 @@ class Head(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Logits (..., out_features) of the `keep` best tokens of each state, -inf for all others."""
+        return self.logits(hidden, self.keep)
+
+    def logits(self, hidden: Tensor, keep: int) -> Tensor:
+        """The same for any number of tokens."""
         queries = _queries(hidden)
-        found = self.softmax.top_k(queries, self.keep, temperature=1.0, **self._best)
+        found = self.softmax.top_k(queries, keep, temperature=1.0, **self._best)
         logits = hidden.new_full((len(queries), self.out_features), -torch.inf)
         logits.scatter_(1, torch.from_numpy(found.ids), torch.from_numpy(np.asarray(found.scores)).to(logits.dtype))
         return logits.view(*hidden.shape[:-1], self.out_features)
