@@ -99,6 +99,9 @@ struct BoundRequest {
     request.confidence = confidence;
   }
 
+  // For a proof that is given up where it takes many more items.
+  void limit(int64_t items) { request.most = items; }
+
  private:
   void set_temperature() {
     if (const double* one = std::get_if<double>(&temperature)) {
@@ -293,7 +296,8 @@ void bind_records(nb::module_& m) {
       .def(nb::init<In<float, 2>, const Law&, Temperatures, int64_t, double, nb::object, uint64_t, int64_t>(),
            "queries"_a, "law"_a, "temperature"_a, "probes"_a = 0, "tolerance"_a = 0.0, "restriction"_a = nb::none(),
            "seed"_a = 0, "threads"_a = 1)
-      .def("bound", &BoundRequest::bound, "width"_a, "confidence"_a);
+      .def("bound", &BoundRequest::bound, "width"_a, "confidence"_a)
+      .def("limit", &BoundRequest::limit, "items"_a);
   nb::class_<BoundDraws>(m, "DrawResults")
       .def(
           "__init__",

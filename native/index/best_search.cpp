@@ -185,7 +185,7 @@ void BestSearch::finish() {
   if (!best_.full()) throw std::runtime_error("items are missing from the clusters");
   for (int64_t c = 0; c < view_.k; ++c)
     if (states_[c] != visited) result_.beyond = std::max(result_.beyond, best_score_bound(query_, length_, c));
-  const bool proven = wanted_.probes < 0 && wanted_.missed == 0;
+  const bool proven = wanted_.probes < 0 && wanted_.missed == 0 && !gives_up();
   result_.missed = proven ? 0.0 : predict_missed(result_.beyond);
   best_.sort();
 }

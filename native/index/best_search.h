@@ -32,7 +32,8 @@ class BestSearch {
   void choose_by_share(double missed);
   // Whether a cluster is chosen, not visited yet, and may hold one of the k best.
   bool wants(int64_t cluster) const {
-    return states_[cluster] == chosen && !(best_score_bound(query_, length_, cluster) < best_.threshold());
+    return states_[cluster] == chosen && !gives_up() &&
+           !(best_score_bound(query_, length_, cluster) < best_.threshold());
   }
   void visit(int64_t cluster) { states_[cluster] = visited; }
 
@@ -49,6 +50,7 @@ class BestSearch {
  private:
   enum State : uint8_t { skipped, chosen, visited };
 
+  bool gives_up() const { return result_.scored > wanted_.most; }
   void offer_one(double dot, int64_t position);
   void note(int64_t position);
   double spread(int64_t cluster) const;

@@ -12,6 +12,8 @@ namespace {
 
 // An estimate with confidence scans this many items, or one in this many of all, before it draws; then twice as many.
 constexpr int64_t budget_items = 8192, budget_part = 20;
+// A proof that may be given up scans one in this many items before it predicts what it takes.
+constexpr int64_t first_part = 50;
 
 // The clusters that hold anything, the largest bound first.
 std::vector<int64_t>& by_upper_bound(const Query& query, const Certificate& certificate) {
@@ -25,11 +27,29 @@ std::vector<int64_t>& by_upper_bound(const Query& query, const Certificate& cert
   return clusters;
 }
 
-// Scans in that order, while the bounds are farther apart than the width and the budget lasts. Returns the number of
-// clusters scanned.
-size_t scan_until(double width, Certificate& certificate, const std::vector<int64_t>& clusters, int64_t budget) {
+// Items of the clusters, from this one on, that would have to be scanned for bounds `width` apart, if log Z is about
+// what the bounds suggest: the upper bounds of the clusters behind them add up to what the width allows.
+int64_t items_needed(double width, const Certificate& certificate, const std::vector<int64_t>& clusters, size_t done,
+                     const View& view) {
+  const Bracket now = certificate.bracket();
+  const double allowed = std::expm1(width);
+  double left = 0;
+  size_t last = clusters.size();
+  for (; last > done; --last) {
+    left += std::exp(certificate.upper(clusters[last - 1]) - now.value);
+    if (left > allowed) break;
+  }
+  int64_t items = 0;
+  for (size_t i = done; i < last; ++i) items += view.size(clusters[i]);
+  return items;
+}
+
+// Scans in that order, from the cluster `done` on, while the bounds are farther apart than the width and the budget
+// lasts. Returns the number of clusters scanned.
+size_t scan_until(double width, Certificate& certificate, const std::vector<int64_t>& clusters, int64_t budget,
+                  size_t done = 0) {
   // Adding up all bounds costs about as much as scanning a cluster: do it after 1, 2, 4, ... of them.
-  size_t done = 0, look = 0;
+  size_t look = done;
   for (; done < clusters.size() && certificate.scored() < budget; ++done) {
     if (done == look) {
       const Bracket now = certificate.bracket();
@@ -127,7 +147,14 @@ Known sum_scanned(const Certificate& certificate, const std::vector<int64_t>& cl
 
 Bracket prove_log_partition(Query& query) {
   Certificate certificate(query);
-  scan_until(query.request.width, certificate, by_upper_bound(query, certificate), std::numeric_limits<int64_t>::max());
+  const std::vector<int64_t>& clusters = by_upper_bound(query, certificate);
+  const double width = query.request.width;
+  const int64_t most = query.request.most;
+  // The largest clusters come first: after a few of them it shows how many more it takes.
+  const int64_t budget = most < query.view.n ? std::min(most, query.view.n / first_part) : most;
+  const size_t done = scan_until(width, certificate, clusters, budget);
+  if (budget < most && certificate.scored() + items_needed(width, certificate, clusters, done, query.view) <= most)
+    scan_until(width, certificate, clusters, most, done);
   return certificate.absolute(certificate.bracket());
 }
 

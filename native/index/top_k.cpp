@@ -139,7 +139,7 @@ void top_k(const std::vector<Query>& queries, const BestResults& results) {
   std::vector<Best> found;
   found.reserve(count);
   for (int64_t i = 0; i < count; ++i) found.push_back({results.positions + searching[i].number * k, &scores[i * k]});
-  top_k(searching.data(), count, {k, request.probes, request.tolerance}, found.data());
+  top_k(searching.data(), count, {k, request.probes, request.tolerance, request.most}, found.data());
   for (int64_t i = 0; i < count; ++i) {
     const Best& best = found[i];
     const int64_t q = searching[i].number;

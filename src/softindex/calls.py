@@ -82,12 +82,14 @@ def log_probabilities(engine: Engine, request: Request, positions: Integers) -> 
     return result
 
 
-def estimate_log_partition(engine: Engine, request: Request, shape: Shape, *, bounded: bool) -> Estimate:
-    """Return log Z of a request's queries, with bounds where the engine computes some."""
+def estimate_log_partition(
+    engine: Engine, request: Request, shape: Shape, *, bounded: bool, scored: Integers | None = None
+) -> Estimate:
+    """Return log Z of a request's queries, with bounds where the engine computes some; scored (b,): gets the items."""
     b, _, single = shape
     values = np.empty((3, b))
     try:
-        engine.log_partition(request, values, np.empty(b, np.int64))
+        engine.log_partition(request, values, np.empty(b, np.int64) if scored is None else scored)
     except _THROWN as thrown:
         raise _explain(thrown, b, 1) from thrown
     return _estimate(values, 0, single, bounded)
@@ -108,12 +110,17 @@ def bound_log_partition(engine: Engine, request: Request, guess: Request | None,
     return Estimate(inside[()], bounds.low, bounds.high, "bound")
 
 
-def calibrated_log_partition(engine: Engine, request: Request, shape: Shape, factor: float | Doubles) -> Estimate:
-    """Return log Z of a request's queries, plus and minus `factor` times their stated error and its scale."""
+def calibrated_log_partition(
+    engine: Engine, request: Request, shape: Shape, factor: float | Doubles, scored: Integers | None = None
+) -> Estimate:
+    """Return log Z of a request's queries, plus and minus `factor` times their stated error and its scale.
+
+    scored (b,): gets the items that were scored.
+    """
     b, _, single = shape
     try:
-        positions, log_prob, scored = np.empty((b, 1), np.int64), np.empty((b, 1)), np.empty(b, np.int64)
-        statistics = np.empty((4, b))
+        positions, log_prob, statistics = np.empty((b, 1), np.int64), np.empty((b, 1)), np.empty((4, b))
+        scored = np.empty(b, np.int64) if scored is None else scored
         # A draw also reports the error that its law states; a request of log Z alone does not.
         engine.sample(request, DrawResults(positions, log_prob, scored, statistics, None, None, None))
     except _THROWN as thrown:

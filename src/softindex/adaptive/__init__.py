@@ -6,6 +6,7 @@
 from typing import TYPE_CHECKING, Any
 
 from softindex import optional as _optional
+from softindex.adaptive.indexed import IndexedSoftmax
 from softindex.adaptive.softmax import GUARANTEES, AdaptiveSoftmax, from_stored
 from softindex.adaptive.speculative import Speculated, speculate
 
@@ -13,7 +14,17 @@ if TYPE_CHECKING:
     from softindex.adaptive.generating import Decoder
     from softindex.adaptive.head import Head, Tokens
 
-__all__ = ["GUARANTEES", "AdaptiveSoftmax", "Decoder", "Head", "Speculated", "Tokens", "from_stored", "speculate"]
+__all__ = [
+    "GUARANTEES",
+    "AdaptiveSoftmax",
+    "Decoder",
+    "Head",
+    "IndexedSoftmax",
+    "Speculated",
+    "Tokens",
+    "from_stored",
+    "speculate",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,172 @@
+"""What an index proves or has calibrated about a layer whose rows are its items: log Z, and the best rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from softindex import calls
+from softindex.adaptive.layer import TINY, Layer, Logits
+from softindex.adaptive.solver import SHORT
+from softindex.errors import MethodError
+from softindex.ids import RowIds
+from softindex.index import Index
+from softindex.kernels import NativeRestriction, Request
+from softindex.laws import ADAPTIVE, CERTIFIED
+from softindex.recall import plan_search
+from softindex.records import Doubles, Floats, Integers
+
+__all__ = ["Best", "Tail", "Ways", "without"]
+
+PROOF_PART, SHORT_PROOF_PART = 4, 2
+"""Bounds of log Z are given up where more than one row in so many would have to be scored: long rows, which can be
+screened, and short ones, which would all be scored.
+"""
+SEARCH_PART = 16
+"""So is a search for the best: rows are scored one by one, and where many have to be, the screens are faster."""
+SPARE = 4
+"""Rows to look for beyond the k best: the last of them says how good the others may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """Queries of one call, as the index takes them."""
+
+    vectors: Floats
+    """(b, d)"""
+    temperature: float | Doubles
+    excluded: list[Integers]
+    """Rows that queries may not have: one list for all, or one for each."""
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best rows of one query, as scores in float32 have them."""
+
+    rows: Integers
+    floor: float
+    """No other row has a larger score; -inf where there is none."""
+    proven: bool
+    scored: int
+
+
+class Tail:
+    """An index, and the layer of its items in the order in which it stores them."""
+
+    __slots__ = ("_bias", "_log_bias", "_longest", "_most", "_numbers", "_places", "index", "layer")
+
+    def __init__(self, index: Index, layer: Layer) -> None:
+        self.index, self.layer = index, layer
+        self._places = index._contents.positions()
+        """(n,) positions of the rows in the index: those of subsets and snapshots have gaps."""
+        numbers = np.arange(int(self._places[-1]) + 1)
+        self._numbers = RowIds(numbers, numbers)
+        self._most = layer.rows.n // (PROOF_PART if layer.rows.d >= SHORT else SHORT_PROOF_PART)
+        self._longest = float(layer.screen.lengths.max())
+        self._bias, self._log_bias = (float(np.abs(each).max()) for each in (layer.bias, layer.log_bias))
+
+    def rows(self, positions: Integers) -> Integers:
+        """The rows at these positions of the index."""
+        return np.searchsorted(self._places, positions)
+
+    def prove(self, ways: Ways, width: float) -> tuple[Doubles, Doubles, Integers]:
+        """Proven bounds (b,) of log Z and rows scored; farther apart than the width where that would take too many."""
+        b, scored = len(ways.vectors), np.empty(len(ways.vectors), np.int64)
+        law, _, _ = self.index._law(CERTIFIED, None, None)
+        request = Request(self._vectors(ways), law, ways.temperature, 0, 0.0, None, 0, ways.threads)
+        request.bound(width, 1.0)
+        request.limit(self._most)
+        found = calls.estimate_log_partition(self.index._engine, request, (b, 1, False), bounded=True, scored=scored)
+        return np.asarray(found.low), np.asarray(found.high), scored
+
+    def check_calibrated(self, temperature: float | Doubles, confidence: float) -> float | Doubles:
+        """How wide calibrated intervals of log Z are, in units of the stated error; MethodError where none are."""
+        calibration = self.index.calibration
+        if calibration is None:
+            raise MethodError("the index is not calibrated; pass what index.calibrate(queries, ...) returns.")
+        setting = calibration.setting
+        factor = calibration.log_partition_factor(
+            (setting.method, setting.probes, setting.tolerance), temperature, confidence
+        )
+        if factor is None:
+            raise MethodError(
+                f"the index is not calibrated for this temperature and a confidence of {confidence:g}; calibrate it "
+                "with this temperature, and with enough queries."
+            )
+        return factor
+
+    def calibrated(self, ways: Ways, factor: float | Doubles) -> tuple[Doubles, Doubles, Integers]:
+        """Calibrated bounds (b,) of log Z and rows scored; factor: as from `check_calibrated`."""
+        calibration, b, scored = self.index.calibration, len(ways.vectors), np.empty(len(ways.vectors), np.int64)
+        assert calibration is not None
+        setting = calibration.setting
+        adaptive = setting.probes == ADAPTIVE
+        law, probes, tolerance = self.index._law(
+            setting.method, None if adaptive else setting.probes, setting.tolerance if adaptive else None
+        )
+        request = Request(self._vectors(ways), law, ways.temperature, probes, tolerance, None, 0, ways.threads)
+        found = calls.calibrated_log_partition(self.index._engine, request, (b, 1, False), factor, scored)
+        return np.asarray(found.low), np.asarray(found.high), scored
+
+    def best(self, ways: Ways, k: int) -> list[Best]:
+        """The k best rows of each query and a few more, as far as the index proves them."""
+        b, n = len(ways.vectors), self.layer.rows.n
+        count = min(k + SPARE, n - max(map(len, ways.excluded)))
+        law, probes, missed = plan_search(None, None, self.index.parameters)
+        native = None
+        if any(map(len, ways.excluded)):
+            offsets = np.cumsum([0, *map(len, ways.excluded)])
+            native = NativeRestriction(offsets, self._places[np.concatenate(ways.excluded)])
+        request = Request(self._vectors(ways), law, ways.temperature, probes, missed, native, 0, ways.threads)
+        request.limit(max(n // SEARCH_PART, 4 * count))
+        found = calls.find_best(self.index._engine, self._numbers, request, (b, count, False), stated=False)
+        rows, scored = self.rows(np.asarray(found.ids, np.int64)), np.asarray(found.items_scored)
+        results = []
+        for row in range(b):
+            everything = count == n - len(ways.excluded[row if len(ways.excluded) > 1 else 0])
+            floor = -math.inf if everything else float(found.scores[row, -1])
+            results.append(Best(rows[row], floor, bool(found.proven[row].all()), int(scored[row])))
+        return results
+
+    def settle(self, best: Best, logits: Logits, k: int) -> tuple[Integers, Doubles] | None:
+        """The k best rows in float64 with their logits, equal ones in order; None where rounding leaves a doubt."""
+        if not best.proven:
+            return None
+        scores = logits.score(best.rows)
+        order = np.lexsort((best.rows, -scores))[:k]
+        last = float(scores[order[-1]])
+        reach = logits.inverse * (best.floor + self._slack(best.floor, logits)) + 2.0**-49 * abs(last)
+        return (best.rows[order], scores[order]) if last > reach else None
+
+    def read(self, *, searched: bool) -> tuple[int, int]:
+        """Multiplications and bytes for one query beside the rows scored, at most: means, forms, and the sketch."""
+        arrays = self.index._contents.arrays
+        kept = [arrays[name] for name in ("means", "forms") if name in arrays]
+        multiplied, size = sum(each.size for each in kept), sum(each.nbytes for each in kept)
+        if searched and "sketch_values" in arrays:
+            # Two numbers in a byte.
+            multiplied, size = multiplied + 2 * arrays["sketch_values"].size, size + arrays["sketch_values"].nbytes
+        return multiplied, size
+
+    def _vectors(self, ways: Ways) -> Floats:
+        return self.index._queries(ways.vectors)[0]
+
+    def _slack(self, floor: float, logits: Logits) -> float:
+        """How far a score in float32 that is not above the floor may be below the true one."""
+        sizes = self._longest * logits.query.norm + self._bias
+        # One rounding for each product and each sum at most, and a few for the bias, the log bias and the result.
+        priors = self._log_bias / logits.inverse
+        return 1.001 * ((self.layer.rows.d + 16) * 2.0**-24 * sizes + 2.0**-22 * (abs(floor) + priors) + TINY)
+
+
+def without(low: float, high: float, excluded: Doubles, errors: Doubles) -> tuple[float, float]:
+    """Bounds of log Z without the rows of these logits, which are off by the errors at most."""
+    if not len(excluded):
+        return low, high
+    most, least = np.exp(excluded + errors - low).sum(), np.exp(excluded - errors - high).sum()
+    # Where they may be all of Z, nothing is known from below.
+    lower = low + math.log1p(-float(most)) if most < 1 else -math.inf
+    return lower, high + math.log1p(-min(float(least), 1 - 2.0**-50))
