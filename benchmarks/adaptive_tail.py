@@ -13,50 +13,51 @@ from softindex.adaptive import IndexedSoftmax
 from softindex.evaluate.timing import take_turns
 
 N, D, CENTRES = 30_000, 1024, 200
+LEANS = (16, 12, 8, 0)
 CALIBRATED, QUERIES, TURN = 100, 40, 1
 CONFIDENCE = 0.95
 KINDS = ("deterministic", "calibrated")
 
 
-def clustered(noise, lean, seed=0):
-    """Rows around centres, of about unit length; a query is noise and leans to one of the rows."""
+def clustered(noise, seed=0):
+    """Rows around centres, of about unit length."""
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((CENTRES, D))[rng.integers(CENTRES, size=N)] + noise * rng.standard_normal((N, D))
-    return leaning((rows / np.sqrt((1 + noise**2) * D)).astype(np.float32), lean)
+    return (rows / np.sqrt((1 + noise**2) * D)).astype(np.float32)
 
 
 def leaning(rows, lean):
-    """The rows, and a maker of queries that are noise and lean to one of them."""
-    return (
-        rows,
-        lambda rng: (
-            np.float32(lean) * rows[rng.integers(len(rows))] + rng.standard_normal(rows.shape[1], dtype=np.float32)
-        ),
+    """A maker of queries that are noise and lean to one of the rows."""
+    return lambda rng: (
+        np.float32(lean) * rows[rng.integers(len(rows))] + rng.standard_normal(rows.shape[1], dtype=np.float32)
     )
 
 
 def sets():
-    """Name, and rows with a maker of queries."""
+    """Rows, and makers of queries by name."""
     shape = f"{N:,} x {D:,}"
-    for noise, kind in ((0.3, "tight clusters"), (0.7, "loose clusters")):
-        for lean in (16, 12, 8, 0):
-            yield f"{kind}, {shape}, lean {lean}", clustered(noise, lean)
+    for kind, make in (
+        ("tight clusters", partial(clustered, 0.3)),
+        ("loose clusters", partial(clustered, 0.7)),
+        ("no clusters", lambda: isotropic(N, D)[0]),
+    ):
+        rows = make()
+        yield rows, {f"{kind}, {shape}, lean {lean}": leaning(rows, lean) for lean in LEANS}
     found = words()
     if found is not None:
-        yield "word vectors, 341,479 x 100", found
-    for lean in (16, 8, 0):
-        yield f"no clusters, {shape}, lean {lean}", leaning(isotropic(N, D)[0], lean)
+        yield found[0], {"word vectors, 341,479 x 100": found[1]}
 
 
-def contestants(rows, queries):
+def contestants(rows, made, queries):
     """What answers a query, by name; everything that is calibrated is calibrated with these queries."""
-    index = build(rows, seed=0).calibrate(queries, temperatures=[1.0], confidence=CONFIDENCE)
-    soft, indexed = AdaptiveSoftmax(rows), IndexedSoftmax(index)
+    soft, index, coded = made
+    indexed = IndexedSoftmax(index.calibrate(queries, temperatures=[1.0], confidence=CONFIDENCE))
     soft.calibrate(queries, confidence=CONFIDENCE)
     return {
         "NumPy": plain(rows),
         **{f"AdaptiveSoftmax, {kind}": partial(best_of, soft, guarantee=kind) for kind in KINDS},
         **{f"IndexedSoftmax, {kind}": partial(best_of, indexed, guarantee=kind) for kind in KINDS},
+        "IndexedSoftmax with codes, deterministic": partial(best_of, coded),
     }
 
 
@@ -68,10 +69,10 @@ def truth(rows, query):
     return int(logits.argmax()), first - second, np.logaddexp.reduce(logits)
 
 
-def measure(name, rows, make):
+def measure(name, rows, made, make):
     """One row per contestant."""
     rng = np.random.default_rng(1)
-    functions = contestants(rows, np.stack([make(rng) for _ in range(CALIBRATED)]))
+    functions = contestants(rows, made, np.stack([make(rng) for _ in range(CALIBRATED)]))
     queries = [make(rng) for _ in range(QUERIES)]
     take_turns(functions, queries[:2])
     taken = take_turns(functions, queries, stretch=TURN, clock=time.process_time)
@@ -96,6 +97,12 @@ def measure(name, rows, make):
 
 def run(options):
     """One table over all sets."""
+    measured = []
+    for rows, makers in sets():
+        made = AdaptiveSoftmax(rows), build(rows, seed=0), IndexedSoftmax(build(rows, codes=True, seed=0))
+        for name, make in makers.items():
+            measured.extend(measure(name, rows, made, make))
+            print(*measured[-6:], sep="\n", flush=True)
     return [
         Table(
             f"The best class and its probability within {EPSILON:.0%}, on one thread: milliseconds of processor time "
@@ -103,6 +110,6 @@ def run(options):
             "the guarantee deterministic (median ratios), how often the best class was right, how often Z was within "
             f"{EPSILON:.0%}, and the guarantees of the answers. The gap is the median distance of the two best logits",
             ["set", "how", "ms", "against NumPy", "time", "right", "Z within", "given"],
-            [row for name, (rows, make) in sets() for row in measure(name, rows, make)],
+            measured,
         )
     ]

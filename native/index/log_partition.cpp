@@ -14,6 +14,10 @@ namespace {
 constexpr int64_t budget_items = 8192, budget_part = 20;
 // A proof that may be given up scans one in this many items before it predicts what it takes.
 constexpr int64_t first_part = 50;
+// Codes serve where their error is at most this part of the width: clusters that are all coded are then close enough.
+constexpr double coded_part = 0.45;
+// An item costs this many times as much to scan as to read from its code.
+constexpr int64_t coded_items = 4;
 
 // The clusters that hold anything, the largest bound first.
 std::vector<int64_t>& by_upper_bound(const Query& query, const Certificate& certificate) {
@@ -28,7 +32,8 @@ std::vector<int64_t>& by_upper_bound(const Query& query, const Certificate& cert
 }
 
 // Items of the clusters, from this one on, that would have to be scanned for bounds `width` apart, if log Z is about
-// what the bounds suggest: the upper bounds of the clusters behind them add up to what the width allows.
+// what the bounds suggest: the upper bounds of the clusters behind them add up to what the width allows. Four items
+// that are read from their codes count as one.
 int64_t items_needed(double width, const Certificate& certificate, const std::vector<int64_t>& clusters, size_t done,
                      const View& view) {
   const Bracket now = certificate.bracket();
@@ -40,7 +45,8 @@ int64_t items_needed(double width, const Certificate& certificate, const std::ve
     if (left > allowed) break;
   }
   int64_t items = 0;
-  for (size_t i = done; i < last; ++i) items += view.size(clusters[i]);
+  for (size_t i = done; i < last; ++i)
+    items += view.size(clusters[i]) / (certificate.codes_serve(clusters[i], coded_part * width) ? coded_items : 1);
   return items;
 }
 
@@ -57,7 +63,7 @@ size_t scan_until(double width, Certificate& certificate, const std::vector<int6
       look += std::max<size_t>(1, std::min<size_t>(look, 32));
     }
     const int64_t cluster = clusters[done];
-    if (certificate.codes_serve(cluster, width / 4)) certificate.code(cluster);
+    if (certificate.codes_serve(cluster, coded_part * width)) certificate.code(cluster);
     // Rounding may leave codes less precise than they promise; if no cluster is wider than `width`, no sum is.
     if (certificate.state(cluster) == Certificate::State::bounded || certificate.width(cluster) > width)
       certificate.scan(cluster);
@@ -149,12 +155,13 @@ Bracket prove_log_partition(Query& query) {
   Certificate certificate(query);
   const std::vector<int64_t>& clusters = by_upper_bound(query, certificate);
   const double width = query.request.width;
+  const int64_t n = query.view.n;
   const int64_t most = query.request.most;
   // The largest clusters come first: after a few of them it shows how many more it takes.
-  const int64_t budget = most < query.view.n ? std::min(most, query.view.n / first_part) : most;
-  const size_t done = scan_until(width, certificate, clusters, budget);
-  if (budget < most && certificate.scored() + items_needed(width, certificate, clusters, done, query.view) <= most)
-    scan_until(width, certificate, clusters, most, done);
+  const bool limited = most < n;
+  const size_t done = scan_until(width, certificate, clusters, limited ? n / first_part : most);
+  if (limited && items_needed(width, certificate, clusters, done, query.view) <= most)
+    scan_until(width, certificate, clusters, query.view.codes == nullptr ? most : n, done);
   return certificate.absolute(certificate.bracket());
 }
 

@@ -7,8 +7,8 @@ namespace softindex {
 
 struct Wanted {
   int64_t k;
-  int64_t probes = -1;  // clusters to scan at most (more where they hold fewer than k items); below zero: no limit
-  double missed = 0;    // share of the k best that may be missed, on average; 0: proven
+  int64_t probes = -1;       // clusters to scan at most (more where they hold fewer than k items); below zero: no limit
+  double missed = 0;         // share of the k best that may be missed, on average; 0: proven
   int64_t most = INT64_MAX;  // once more items were scored, no further cluster is searched
 };
 

@@ -249,13 +249,13 @@ class _Asking:
         """Answers by the number of their query; factor: of calibrated intervals, None to prove bounds."""
         rows: NDArray[Any] = np.arange(len(self._call.vectors))
         best: dict[int, Best] = {}
-        if factor is not None and searched:
-            # A search that proves nothing cheaply gives up sooner than log Z is estimated.
+        # What gives up sooner comes first: bounds on clusters where they are to be proven without codes.
+        search_first = factor is not None or self._tail.coded
+        if searched and search_first:
             best = self._search(rows)
             rows = np.array([row for row in rows if best[row].proven], np.int64)
         bounds = self._bound(rows, factor)
-        if factor is None and searched:
-            # Bounds that do not come close give up sooner than the search.
+        if searched and not search_first:
             best = self._search(np.array(list(bounds), np.int64))
         label = "deterministic" if factor is None else "calibrated"
         found = {row: self._answer(row, bounds[row], best.get(row), label, searched) for row in bounds}

@@ -20,9 +20,10 @@ from softindex.records import Doubles, Floats, Integers
 
 __all__ = ["Best", "Tail", "Ways", "without"]
 
-PROOF_PART, SHORT_PROOF_PART = 4, 2
-"""Bounds of log Z are given up where more than one row in so many would have to be scored: long rows, which can be
-screened, and short ones, which would all be scored.
+PROOF_PART, HALF = 4, 2
+"""Bounds of log Z are given up where more than one row in so many would have to be scored, four in eight bits counting
+as one.  Half of them are allowed where rows are short, and would all be scored otherwise; and for an index with codes,
+of which all are a quarter.
 """
 SEARCH_PART = 16
 """So is a search for the best: rows are scored one by one, and where many have to be, the screens are faster."""
@@ -56,7 +57,7 @@ class Best:
 class Tail:
     """An index, and the layer of its items in the order in which it stores them."""
 
-    __slots__ = ("_bias", "_log_bias", "_longest", "_most", "_numbers", "_places", "index", "layer")
+    __slots__ = ("_bias", "_log_bias", "_longest", "_most", "_numbers", "_places", "coded", "index", "layer")
 
     def __init__(self, index: Index, layer: Layer) -> None:
         self.index, self.layer = index, layer
@@ -64,7 +65,9 @@ class Tail:
         """(n,) positions of the rows in the index: those of subsets and snapshots have gaps."""
         numbers = np.arange(int(self._places[-1]) + 1)
         self._numbers = RowIds(numbers, numbers)
-        self._most = layer.rows.n // (PROOF_PART if layer.rows.d >= SHORT else SHORT_PROOF_PART)
+        self.coded = "code_values" in index._contents.arrays
+        """Whether the items are there in eight bits too: then bounds of log Z are seldom given up."""
+        self._most = layer.rows.n // (HALF if self.coded or layer.rows.d < SHORT else PROOF_PART)
         self._longest = float(layer.screen.lengths.max())
         self._bias, self._log_bias = (float(np.abs(each).max()) for each in (layer.bias, layer.log_bias))
 
