@@ -232,6 +232,23 @@ def test_ids_may_be_words_and_the_index_a_subset():
     np.testing.assert_allclose(log_prob, found.log_prob, atol=0.6)
 
 
+@pytest.mark.parametrize("n", [1, 2, 6])
+def test_all_of_a_few_classes_may_be_asked_for(n):
+    made = Made(n=n, centres=2)
+    query = made.queries(1)[0]
+    found = IndexedSoftmax(made.index).top_k(query, n, temperature=1.0, threads=1)
+    check(made, found, query, n, 1.0)
+
+
+def test_sparse_queries_are_the_same_queries_with_zeros(made, soft):
+    sparse = (np.array([3, 40]), np.array([5.0, -4.0]))
+    dense = np.zeros(SHORT, np.float32)
+    dense[sparse[0]] = sparse[1]
+    first, second = (soft.top_k(query, 3, temperature=1.0, exclude=[1], threads=1) for query in (sparse, dense))
+    np.testing.assert_array_equal(first.ids, second.ids)
+    assert first.log_partition.value == second.log_partition.value
+
+
 @pytest.mark.parametrize("temperature", [0.05, 0.3, 1.0])
 def test_codes_change_what_is_read_and_not_what_is_right(temperature):
     made = Made(d=LONG, noise=0.4, codes=True)

@@ -13,6 +13,7 @@ from softindex.adaptive.answers import collect_best, collect_log_partition
 from softindex.adaptive.calls import Call
 from softindex.adaptive.goals import BestClasses
 from softindex.adaptive.layer import Logits
+from softindex.adaptive.queries import check_given
 from softindex.adaptive.softmax import AdaptiveSoftmax
 from softindex.adaptive.strategies import Answer, Cost
 from softindex.adaptive.tail import Best, Tail, Ways, without
@@ -99,7 +100,7 @@ class IndexedSoftmax:
           calibrated interval is wider than epsilon allows, it is proven by screens.
 
         Args:
-            queries: Query vectors, (b, d) or (d,).
+            queries: Query vectors, (b, d) or (d,); sparse ones as for `AdaptiveSoftmax.top_k`.
             k: Number of classes.
             temperature: Divides the scores and the bias; one for all queries, or (b,), one for each.
             epsilon: Relative error allowed in the probabilities and in Z.
@@ -201,16 +202,14 @@ class IndexedSoftmax:
         self, queries: Any, temperature: Any, chosen: tuple[Any, Any, Any], threads: Any
     ) -> tuple[Call, list[Integers]]:
         """The call of the layer, and the rows that its queries may not have."""
+        (vectors, single), contents = check_given(queries, self.dim), self.index._contents
         exclude, allow, unknown = chosen
-        b = 1 if np.ndim(queries) == 1 else len(queries)
-        contents = self.index._contents
         treat = contents.treat_unknown(unknown) or "error"
-        found = [np.empty(0, np.int64)]
+        found, given = [np.empty(0, np.int64)], None
         if exclude is not None or allow is not None:
-            found = [self._tail.rows(row) for row in left_out(contents, exclude, allow, b, treat)]
-        rows = found[0] if len(found) == 1 else found
-        given = None if exclude is None and allow is None else rows
-        return self.layer._call(queries, temperature, (given, None, "error"), threads), found
+            found = [self._tail.rows(row) for row in left_out(contents, exclude, allow, len(vectors), treat)]
+            given = found[0] if len(found) == 1 else found
+        return self.layer._call(vectors[0] if single else vectors, temperature, (given, None, "error"), threads), found
 
     def _factor(self, call: Call, guarantee: Any, confidence: Any) -> float | Doubles | None:
         """How wide calibrated intervals are; None where bounds are to be proven."""
@@ -307,7 +306,7 @@ class _Asking:
         cost.add(rows=scored, multiplications=multiplied + scored * d, bytes_read=size + 4 * scored * d)
         # Halfway between both bounds of Z: as far from one as from the other.
         value = low + math.log1p(math.expm1(high - low) / 2)
-        return Answer(rows, logits, (value, low, high), label, cost, np.zeros(len(rows)))
+        return Answer(rows, logits, (value, low, high), label, cost)
 
     def _ways(self, rows: Integers) -> Ways:
         call = self._call

@@ -141,7 +141,9 @@ class Tail:
         scores = logits.score(best.rows)
         order = np.lexsort((best.rows, -scores))[:k]
         last = float(scores[order[-1]])
-        reach = logits.inverse * (best.floor + self._slack(best.floor, logits)) + 2.0**-49 * abs(last)
+        reach = -math.inf
+        if best.floor > reach:
+            reach = logits.inverse * (best.floor + self._slack(best.floor, logits)) + 2.0**-49 * abs(last)
         return (best.rows[order], scores[order]) if last > reach else None
 
     def read(self, *, searched: bool) -> tuple[int, int]:
