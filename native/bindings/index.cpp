@@ -99,8 +99,11 @@ struct BoundRequest {
     request.confidence = confidence;
   }
 
-  // For a proof that is given up where it takes many more items.
-  void limit(int64_t items) { request.most = items; }
+  // For a proof that is given up where it takes many more items; margin: of the k best, see Wanted.
+  void limit(int64_t items, double margin) {
+    request.most = items;
+    request.margin = margin;
+  }
 
  private:
   void set_temperature() {
@@ -297,7 +300,7 @@ void bind_records(nb::module_& m) {
            "queries"_a, "law"_a, "temperature"_a, "probes"_a = 0, "tolerance"_a = 0.0, "restriction"_a = nb::none(),
            "seed"_a = 0, "threads"_a = 1)
       .def("bound", &BoundRequest::bound, "width"_a, "confidence"_a)
-      .def("limit", &BoundRequest::limit, "items"_a);
+      .def("limit", &BoundRequest::limit, "items"_a, "margin"_a = 0.0);
   nb::class_<BoundDraws>(m, "DrawResults")
       .def(
           "__init__",

@@ -114,20 +114,22 @@ void BestSearch::offer_one(double dot, int64_t position) {
   double score = dot;
   if (view_.bias != nullptr) score += query_.temperature * view_.bias[position];
   // NaN, in a damaged index, is never offered, nor is an item that was removed.
-  if (!(score >= best_.threshold()) || score == minus_infinity) return;
+  if (!(score >= reach()) || score == minus_infinity) return;
   if (excluded_.count > 0 && std::binary_search(excluded_.first, excluded_.first + excluded_.count, position)) return;
+  // One of the two is left out.
+  if (full()) next_ = std::max(next_, std::min(score, best_.threshold()));
   best_.offer(score, position);
 }
 
 void BestSearch::offer(const float* dots, int64_t from, int64_t to) {
   result_.scored += to - from;
   // Most clusters hold nothing that is good enough, and one pass at full speed tells so.
-  if (view_.bias == nullptr && query_.kernels.largest(dots, to - from) < best_.threshold()) return;
+  if (view_.bias == nullptr && query_.kernels.largest(dots, to - from) < reach()) return;
   for (int64_t i = from; i < to; ++i) offer_one(dots[i - from], i);
 }
 
 SketchQuery BestSearch::aim_at(int64_t cluster) {
-  const double score = best_.threshold();
+  const double score = reach();
   if (trust_ < 1) {
     // An item that is left out may have an error larger than the usual one.
     const double slack = sketch_slack(view_, sketched_, length_, cluster) * sketched_.unit;
@@ -187,6 +189,7 @@ void BestSearch::finish() {
     if (states_[c] != visited) result_.beyond = std::max(result_.beyond, best_score_bound(query_, length_, c));
   const bool proven = wanted_.probes < 0 && wanted_.missed == 0 && !gives_up();
   result_.missed = proven ? 0.0 : predict_missed(result_.beyond);
+  if (wanted_.margin > 0) result_.beyond = std::max({result_.beyond, next_, reach()});
   best_.sort();
 }
 

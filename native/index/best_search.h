@@ -32,8 +32,7 @@ class BestSearch {
   void choose_by_share(double missed);
   // Whether a cluster is chosen, not visited yet, and may hold one of the k best.
   bool wants(int64_t cluster) const {
-    return states_[cluster] == chosen && !gives_up() &&
-           !(best_score_bound(query_, length_, cluster) < best_.threshold());
+    return states_[cluster] == chosen && !gives_up() && !(best_score_bound(query_, length_, cluster) < reach());
   }
   void visit(int64_t cluster) { states_[cluster] = visited; }
 
@@ -51,6 +50,8 @@ class BestSearch {
   enum State : uint8_t { skipped, chosen, visited };
 
   bool gives_up() const { return result_.scored > wanted_.most; }
+  // Items that cannot score as much are of no interest.
+  double reach() const { return best_.threshold() - wanted_.margin; }
   void offer_one(double dot, int64_t position);
   void note(int64_t position);
   double spread(int64_t cluster) const;
@@ -67,6 +68,7 @@ class BestSearch {
   double* promises_;
   SketchedQuery sketched_ = {};
   double trust_ = 1;
+  double next_ = minus_infinity;  // the largest score of an item that was scored and is not among the best
   BestItems best_;
   int64_t noted_count_ = 0;
   int64_t noted_[32];

@@ -61,6 +61,7 @@ struct Request {
   double width = 0.0;                    // nats between the bounds of log Z at which scanning stops
   double confidence = 1.0;               // below 1: the bounds of log Z hold with this probability, over the seed
   int64_t most = INT64_MAX;              // items scored for a proof, about; where it takes more, it is given up
+  double margin = 0.0;                   // see Wanted::margin
   const Restriction* restriction = nullptr;  // or null: the entire law, with replacement
   uint64_t seed = 0;
   int64_t threads = 1;

@@ -139,7 +139,7 @@ void top_k(const std::vector<Query>& queries, const BestResults& results) {
   std::vector<Best> found;
   found.reserve(count);
   for (int64_t i = 0; i < count; ++i) found.push_back({results.positions + searching[i].number * k, &scores[i * k]});
-  top_k(searching.data(), count, {k, request.probes, request.tolerance, request.most}, found.data());
+  top_k(searching.data(), count, {k, request.probes, request.tolerance, request.most, request.margin}, found.data());
   for (int64_t i = 0; i < count; ++i) {
     const Best& best = found[i];
     const int64_t q = searching[i].number;
@@ -147,7 +147,8 @@ void top_k(const std::vector<Query>& queries, const BestResults& results) {
       results.scores[q * k + j] = (float)best.scores[j];
       results.proven[q * k + j] = best.scores[j] >= best.beyond;
     }
-    results.gap[q] = std::max(0.0, best.beyond - best.scores[k - 1]);
+    const double gap = best.beyond - best.scores[k - 1];
+    results.gap[q] = request.margin > 0 ? gap : std::max(0.0, gap);
     results.missed[q] = best.missed;
     results.scored[q] = best.scored;
   }

@@ -10,6 +10,9 @@ struct Wanted {
   int64_t probes = -1;       // clusters to scan at most (more where they hold fewer than k items); below zero: no limit
   double missed = 0;         // share of the k best that may be missed, on average; 0: proven
   int64_t most = INT64_MAX;  // once more items were scored, no further cluster is searched
+  double margin =
+      0;  // above 0: no item whose score may be within this of the k-th best is left out, and the gap is how
+          // far the next item is above the last of the k, which is below zero unless they are not proven
 };
 
 // What was found for one query. The caller provides the arrays.

@@ -161,6 +161,18 @@ def test_equal_rows_come_in_the_order_of_the_index():
         np.testing.assert_array_equal(found.ids[row], index.ids[np.argsort(-logits, kind="stable")[:15]])
 
 
+def test_rows_that_float32_cannot_tell_apart_come_in_the_order_of_float64():
+    rng = np.random.default_rng(3)
+    near = np.float32(1) + 1e-7 * rng.integers(-2, 3, size=(400, SHORT))
+    rows = np.concatenate([near, 0.3 * rng.standard_normal((N, SHORT))]).astype(np.float32)
+    index = softindex.build(rows, seed=0, threads=1)
+    soft = IndexedSoftmax(index)
+    for query in np.float32(0.2) + 0.01 * rng.standard_normal((8, SHORT)).astype(np.float32):
+        logits = np.einsum("nd,d->n", index.items.vectors.astype(np.float64), query.astype(np.float64))
+        found = soft.top_k(query, 3, temperature=1.0, threads=1)
+        np.testing.assert_array_equal(found.ids, index.ids[np.argsort(-logits, kind="stable")[:3]])
+
+
 class TestCalibrated:
     def test_it_covers_new_queries_as_often_as_it_says(self, large, calibrated):
         queries = large.queries(300, seed=8)
@@ -280,8 +292,8 @@ def test_a_search_that_gives_up_says_so_and_proves_nothing_wrong():
     assert all(best.scored < N // 2 for best in found)
     for best, query in zip(found, queries, strict=True):
         if best.proven:
-            logits = np.sort(made.logits(query, 1.0))
-            assert best.floor == pytest.approx(logits[-7], abs=1e-4)
+            # The fourth best, or whatever is below the margin.
+            assert np.sort(made.logits(query, 1.0))[-4] <= best.floor + 1e-4
 
 
 @settings(max_examples=60, deadline=None)

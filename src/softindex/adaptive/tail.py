@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from softindex import calls
 from softindex.adaptive.layer import TINY, Layer, Logits
@@ -17,6 +19,7 @@ from softindex.kernels import NativeRestriction, Request
 from softindex.laws import ADAPTIVE, CERTIFIED
 from softindex.recall import plan_search
 from softindex.records import Doubles, Floats, Integers
+from softindex.temperatures import temperature_of
 
 __all__ = ["Best", "Tail", "Ways", "without"]
 
@@ -27,8 +30,8 @@ of which all are a quarter.
 """
 SEARCH_PART = 16
 """So is a search for the best: rows are scored one by one, and where many have to be, the screens are faster."""
-SPARE = 4
-"""Rows to look for beyond the k best: the last of them says how good the others may be."""
+FREE = 256
+"""Rows that a search may always score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Best:
 
     rows: Integers
     floor: float
-    """No other row has a larger score; -inf where there is none."""
+    """No other row has a larger score."""
     proven: bool
     scored: int
 
@@ -68,7 +71,9 @@ class Tail:
         self.coded = "code_values" in index._contents.arrays
         """Whether the items are there in eight bits too: then bounds of log Z are seldom given up."""
         self._most = layer.rows.n // (HALF if self.coded or layer.rows.d < SHORT else PROOF_PART)
-        self._longest = float(layer.screen.lengths.max())
+        self._longest = math.sqrt(
+            max(float(np.square(part, dtype=np.float64).sum(axis=1).max()) for _, part in layer.rows.blocks())
+        )
         self._bias, self._log_bias = (float(np.abs(each).max()) for each in (layer.bias, layer.log_bias))
 
     def rows(self, positions: Integers) -> Integers:
@@ -115,24 +120,25 @@ class Tail:
         return np.asarray(found.low), np.asarray(found.high), scored
 
     def best(self, ways: Ways, k: int) -> list[Best]:
-        """The k best rows of each query and a few more, as far as the index proves them."""
+        """The k best rows of each query, as far as the index proves them."""
         b, n = len(ways.vectors), self.layer.rows.n
-        count = min(k + SPARE, n - max(map(len, ways.excluded)))
         law, probes, missed = plan_search(None, None, self.index.parameters)
         native = None
         if any(map(len, ways.excluded)):
             offsets = np.cumsum([0, *map(len, ways.excluded)])
             native = NativeRestriction(offsets, self._places[np.concatenate(ways.excluded)])
-        request = Request(self._vectors(ways), law, ways.temperature, probes, missed, native, 0, ways.threads)
-        request.limit(max(n // SEARCH_PART, 4 * count))
-        found = calls.find_best(self.index._engine, self._numbers, request, (b, count, False), stated=False)
-        rows, scored = self.rows(np.asarray(found.ids, np.int64)), np.asarray(found.items_scored)
-        results = []
-        for row in range(b):
-            everything = count == n - len(ways.excluded[row if len(ways.excluded) > 1 else 0])
-            floor = -math.inf if everything else float(found.scores[row, -1])
-            results.append(Best(rows[row], floor, bool(found.proven[row].all()), int(scored[row])))
-        return results
+        queries = self._vectors(ways)
+        request = Request(queries, law, ways.temperature, probes, missed, native, 0, ways.threads)
+        # Rows that rounding may have put on the wrong side are looked at, too.
+        margin = max(
+            4 * self._slack(vector, temperature_of(ways.temperature, row)) for row, vector in enumerate(queries)
+        )
+        request.limit(max(n // SEARCH_PART, FREE, 4 * k), margin)
+        found = calls.find_best(self.index._engine, self._numbers, request, (b, k, False), stated=False)
+        rows, floors = self.rows(np.asarray(found.ids, np.int64)), found.scores[:, -1] + np.asarray(found.gap)
+        proven, scored = np.all(found.proven, axis=1), np.asarray(found.items_scored)
+        each = zip(rows, floors.tolist(), proven.tolist(), scored.tolist(), strict=True)
+        return [Best(*one) for one in each]
 
     def settle(self, best: Best, logits: Logits, k: int) -> tuple[Integers, Doubles] | None:
         """The k best rows in float64 with their logits, equal ones in order; None where rounding leaves a doubt."""
@@ -141,9 +147,8 @@ class Tail:
         scores = logits.score(best.rows)
         order = np.lexsort((best.rows, -scores))[:k]
         last = float(scores[order[-1]])
-        reach = -math.inf
-        if best.floor > reach:
-            reach = logits.inverse * (best.floor + self._slack(best.floor, logits)) + 2.0**-49 * abs(last)
+        slack = self._slack(logits.query.vector, 1.0 / logits.inverse)
+        reach = logits.inverse * (best.floor + slack) + 2.0**-49 * abs(last)
         return (best.rows[order], scores[order]) if last > reach else None
 
     def read(self, *, searched: bool) -> tuple[int, int]:
@@ -159,12 +164,13 @@ class Tail:
     def _vectors(self, ways: Ways) -> Floats:
         return self.index._queries(ways.vectors)[0]
 
-    def _slack(self, floor: float, logits: Logits) -> float:
-        """How far a score in float32 that is not above the floor may be below the true one."""
-        sizes = self._longest * logits.query.norm + self._bias
+    def _slack(self, vector: NDArray[Any], temperature: float) -> float:
+        """How far a score in float32 may be from the true one, of any row."""
+        norm = math.sqrt(float(np.square(vector, dtype=np.float64).sum()))
+        sizes = self._longest * norm + self._bias
         # One rounding for each product and each sum at most, and a few for the bias, the log bias and the result.
-        priors = self._log_bias / logits.inverse
-        return 1.001 * ((self.layer.rows.d + 16) * 2.0**-24 * sizes + 2.0**-22 * (abs(floor) + priors) + TINY)
+        priors = temperature * self._log_bias
+        return 1.001 * ((self.layer.rows.d + 16) * 2.0**-24 * sizes + 2.0**-22 * (sizes + priors) + TINY)
 
 
 def without(low: float, high: float, excluded: Doubles, errors: Doubles) -> tuple[float, float]:
