@@ -248,13 +248,12 @@ class _Asking:
         """Answers by the number of their query; factor: of calibrated intervals, None to prove bounds."""
         rows: NDArray[Any] = np.arange(len(self._call.vectors))
         best: dict[int, Best] = {}
-        # What gives up sooner comes first: bounds on clusters where they are to be proven without codes.
-        search_first = factor is not None or self._tail.coded
-        if searched and search_first:
+        # What gives up sooner comes first: bounds on clusters where they are to be proven, or else the search.
+        if searched and factor is not None:
             best = self._search(rows)
             rows = np.array([row for row in rows if best[row].proven], np.int64)
         bounds = self._bound(rows, factor)
-        if searched and not search_first:
+        if searched and factor is None:
             best = self._search(np.array(list(bounds), np.int64))
         label = "deterministic" if factor is None else "calibrated"
         found = {row: self._answer(row, bounds[row], best.get(row), label, searched) for row in bounds}

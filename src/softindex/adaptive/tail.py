@@ -23,12 +23,12 @@ from softindex.temperatures import temperature_of
 
 __all__ = ["Best", "Tail", "Ways", "without"]
 
-PROOF_PART, HALF = 4, 2
-"""Bounds of log Z are given up where more than one row in so many would have to be scored, four in eight bits counting
-as one.  Half of them are allowed where rows are short, and would all be scored otherwise; and for an index with codes,
-of which all are a quarter.
+PROOF_PART, SHORT_PROOF_PART = 4, 2
+"""Bounds of log Z are given up where more than one row in so many would have to be scored: long rows, which can be
+screened, and short ones, which would all be scored.  Of short rows four in eight bits count as one; of long ones, whose
+screens read eight bits too, they count as four.
 """
-SEARCH_PART = 16
+SEARCH_PART = 64
 """So is a search for the best: rows are scored one by one, and where many have to be, the screens are faster."""
 FREE = 256
 """Rows that a search may always score."""
@@ -60,7 +60,7 @@ class Best:
 class Tail:
     """An index, and the layer of its items in the order in which it stores them."""
 
-    __slots__ = ("_bias", "_log_bias", "_longest", "_most", "_numbers", "_places", "coded", "index", "layer")
+    __slots__ = ("_bias", "_log_bias", "_longest", "_most", "_numbers", "_places", "index", "layer")
 
     def __init__(self, index: Index, layer: Layer) -> None:
         self.index, self.layer = index, layer
@@ -68,9 +68,8 @@ class Tail:
         """(n,) positions of the rows in the index: those of subsets and snapshots have gaps."""
         numbers = np.arange(int(self._places[-1]) + 1)
         self._numbers = RowIds(numbers, numbers)
-        self.coded = "code_values" in index._contents.arrays
-        """Whether the items are there in eight bits too: then bounds of log Z are seldom given up."""
-        self._most = layer.rows.n // (HALF if self.coded or layer.rows.d < SHORT else PROOF_PART)
+        coded = 4 if "code_values" in index._contents.arrays else 1
+        self._most = layer.rows.n // (SHORT_PROOF_PART if layer.rows.d < SHORT else coded * PROOF_PART)
         self._longest = math.sqrt(
             max(float(np.square(part, dtype=np.float64).sum(axis=1).max()) for _, part in layer.rows.blocks())
         )
