@@ -20,8 +20,8 @@ Prices::Prices(const PacLayer& layer) {
   scan = cached ? 0.06 : 0.17;
   column = cached ? 80 : 200;
   pull = cached ? 0.3 : 0.7;
-  visit = cached ? 2 : 120;
-  add = cached ? 0.12 : 0.4;
+  visit = cached ? 0.1 : 120;
+  add = cached ? 0.06 : 0.4;
 }
 
 Estimates::Estimates(const PacLayer& layer, Coordinates& coordinates)

@@ -33,7 +33,7 @@ bool FullScan::by_columns(const Kernels& kernels, const ScanRequest& request) {
     check_interrupt();
     const int64_t count = std::min(columns_at_once, used - r);
     kernels.add_columns({layer_.columns, layer_.stride, which.data() + r, count, request.coordinates.query()},
-                        layer_.groups(), logits_.data());
+                        layer_.n, logits_.data());
   }
   for (int64_t row = 0; row < layer_.n; ++row) logits_[row] += request.coordinates.heavy_product(row);
   return compare(kernels, request);

@@ -99,7 +99,8 @@ void Pac::answer_one(const Kernels& kernels, const PacRequest& request, int64_t 
   }
   const int64_t width = layer_.rows.number == Number::float32 ? 4 : 2;
   const int64_t scored = work.estimates.scored(), pulled = work.estimates.pulled();
-  cost[1] += scored;
+  // A row that was scored twice is one row.
+  cost[1] = std::min(cost[1] + scored, layer_.n);
   cost[2] += pulled + scored * layer_.d;
   cost[3] += 4 * pulled + scored * layer_.d * width;
 }

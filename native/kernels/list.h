@@ -31,7 +31,7 @@
          (const SketchBlocks& blocks, const SketchQuery* queries, int64_t count, uint16_t* masks, int64_t stride))     \
   KERNEL(double, double_dot, (const float* row, const double* query, int64_t d))                                       \
   KERNEL(void, pull, (const Pulls& pulls, const int64_t* groups, int64_t count, double* state))                        \
-  KERNEL(void, add_columns, (const ListedColumns& listed, int64_t groups, double* dots))                               \
+  KERNEL(void, add_columns, (const ListedColumns& listed, int64_t rows, double* dots))                                 \
   KERNEL(Survey, survey, (const float* numbers, int64_t count))                                                        \
   KERNEL(Survey, list_numbers, (const float* numbers, int64_t count, int64_t first, int32_t* which))                   \
   KERNEL(void, scan_double, (Rows rows, int64_t stride, const float* query, double* sums))                             \

@@ -1,5 +1,5 @@
 // Dot products of consecutive float32 rows with a float32 query, in double, at the speed of memory.
-#include "base/simd_double.h"
+#include "base/simd_few.h"
 #include "kernels/kernels.h"
 
 namespace softindex {
@@ -16,42 +16,22 @@ constexpr int64_t together = 3;
 constexpr int64_t together = 1;
 #endif
 
-// Registers of four, or two where there are no others: wider ones are converted from float32 at half the speed.
-constexpr int step = width == 4 ? 2 : 4, steps = lanes / step;
-typedef double Few __attribute__((vector_size(step * 8)));
-
-SOFTINDEX_INLINE Few load_few(const float* from) {
-#if defined(__AVX2__)
-  return (Few)_mm256_cvtps_pd(_mm_loadu_ps(from));
-#else
-  Few result;
-  for (int l = 0; l < step; ++l) result[l] = (double)from[l];
-  return result;
-#endif
-}
-
-// sum + a b, as in add_exact_product.
-SOFTINDEX_INLINE Few add_few(Few sum, Few a, Few b) {
-#if defined(__FMA__)
-  return (Few)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)sum);
-#else
-  return sum + a * b;
-#endif
-}
+// Registers of sixteen numbers.
+constexpr int steps = lanes / few;
 
 // Adds sixteen numbers of each row, from `rows` on and d apart, times those of the query.
 template <int count>
 SOFTINDEX_INLINE void add_sixteen(Few (&total)[count][steps], const float* rows, int64_t d, const float* query) {
   for (int p = 0; p < steps; ++p) {
-    const Few numbers = load_few(query + step * p);
-    for (int r = 0; r < count; ++r) total[r][p] = add_few(total[r][p], load_few(rows + r * d + step * p), numbers);
+    const Few numbers = load_few(query + few * p);
+    for (int r = 0; r < count; ++r) total[r][p] = add_few(total[r][p], load_few(rows + r * d + few * p), numbers);
   }
 }
 
 // 16 -> 8 -> 4 -> 2 -> 1, as `fold` in simd_double.h.
 SOFTINDEX_INLINE double fold_few(const Few (&total)[steps]) {
   double sums[lanes];
-  for (int l = 0; l < lanes; ++l) sums[l] = total[l / step][l % step];
+  for (int l = 0; l < lanes; ++l) sums[l] = total[l / few][l % few];
   for (int half = lanes / 2; half > 0; half /= 2)
     for (int l = 0; l < half; ++l) sums[l] += sums[l + half];
   return sums[0];

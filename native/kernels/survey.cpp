@@ -1,29 +1,25 @@
 // What a query costs: its squared length, and how many of its numbers are not zero.
-#include "base/simd_double.h"
+#include "base/simd_squares.h"
 #include "kernels/kernels.h"
 
 namespace softindex {
 namespace SOFTINDEX_TARGET {
 
-// Squares are added in float32 for 256 numbers, each in a lane of its block, and then in double.
 Survey survey(const float* numbers, int64_t count) {
-  constexpr int64_t block = lanes * lanes;
-  DoubleLanes squares = {};
+  Squares squares;
   IntVector numbers_not_zero = {};
   const int64_t whole = count / lanes * lanes;
-  for (int64_t begin = 0; begin < whole; begin += block) {
-    const int64_t end = begin + block < whole ? begin + block : whole;
-    Lanes square = {};
-    for (int64_t j = begin; j < end; j += lanes) {
-      const Lanes value = load(numbers + j);
-      add_product(square, value, value);
-      for (int p = 0; p < parts; ++p) numbers_not_zero -= value.part[p] != 0.0f;
-    }
-    float sums[lanes];
-    store(sums, square);
-    for (int p = 0; p < double_parts; ++p) squares.part[p] += load_doubles(sums + p * double_width);
+  for (int64_t begin = 0; begin < whole; begin += Squares::block) {
+    const int64_t end = begin + Squares::block < whole ? begin + Squares::block : whole;
+    for (int64_t j = begin; j < end; j += 2 * lanes)
+      for (int s = 0; s < 2 && j + s * lanes < end; ++s) {
+        const Lanes value = load(numbers + j + s * lanes);
+        squares.add(value, s);
+        for (int p = 0; p < parts; ++p) numbers_not_zero -= value.part[p] != 0.0f;
+      }
+    squares.end_block();
   }
-  Survey result = {fold(squares), 0};
+  Survey result = {squares.total(), 0};
   for (int l = 0; l < width; ++l) result.numbers += numbers_not_zero[l];
   for (int64_t j = whole; j < count; ++j) {
     result.squares += (double)numbers[j] * (double)numbers[j];

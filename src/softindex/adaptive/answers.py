@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from softindex.adaptive.pac import Estimated, One
+from softindex.adaptive.pac import Estimated
 from softindex.adaptive.strategies import Answer, Cost
 from softindex.records import Doubles, Estimate, Integers, TopK
 from softindex.temperatures import temperature_of
@@ -18,7 +18,6 @@ __all__ = [
     "collect_estimated",
     "collect_log_partition",
     "collect_nuclei",
-    "collect_one",
     "items_scored",
     "pick",
 ]
@@ -76,15 +75,6 @@ def collect_estimated(found: Estimated, n: int, single: bool) -> TopK:
         multiplications=multiplied,
         bytes_read=read,
     )
-
-
-def collect_one(found: One, n: int) -> TopK:
-    """The same from the answer to one query."""
-    exact = found.label == "exact"
-    return TopK(
-        found.rows, found.scores, np.full(len(found.rows), exact), 0.0 if exact else np.nan, min(found.rows_scored, n),
-        found.log_prob, Estimate(*found.log_z), found.label, None, found.multiplications, found.bytes_read,
-    )  # fmt: skip
 
 
 def as_answers(found: Estimated, temperature: float | Doubles) -> list[Answer]:

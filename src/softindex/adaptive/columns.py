@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from softindex.adaptive.rows import Rows
-from softindex.kernels import padded
+from softindex.kernels import LANES, padded
 from softindex.records import Doubles, Floats, Integers
 
 __all__ = ["Columns", "transpose"]
@@ -61,9 +61,9 @@ def transpose(rows: Rows) -> Columns:
     taken = np.zeros(d)
     np.add.at(taken, heavy_columns, np.square(heavy, dtype=np.float64))
     squares = np.maximum(squares - taken, LEAST * squares)
-    scales = np.zeros(padded(d), np.float32)
+    scales = _zeros(1, padded(d))[0]
     scales[:d] = np.sqrt(squares / n)
-    columns = np.zeros((d, padded(n)), np.float32)
+    columns = _zeros(d, padded(n))
     energies, excesses = np.empty(n), np.empty(n)
     # The scales as they are used: those of numbers below the range of float32 are zero, and so are such columns.
     means = np.square(scales[:d], dtype=np.float64)
@@ -79,6 +79,14 @@ def transpose(rows: Rows) -> Columns:
         excesses[here] = np.einsum("nd,nd->n", relative, relative) / used
     excesses = np.maximum(excesses - NORMAL * energies**2, 0.0)
     return Columns(columns, scales, heavy_columns, heavy, energies, excesses, norms * (1 + 2.0**-40))
+
+
+def _zeros(n: int, d: int) -> Floats:
+    """(n, d) zeros that begin with a cache line: sixteen numbers that lay across two would be read from both."""
+    line, size = LANES * 4, n * d * 4
+    memory = np.zeros(size + line, np.uint8)
+    begin = -memory.ctypes.data % line
+    return memory[begin : begin + size].view(np.float32).reshape(n, d)
 
 
 def _heavy(rows: Rows, squares: Doubles) -> tuple[Integers, Floats]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,17 +14,22 @@ from softindex.adaptive.columns import transpose
 from softindex.adaptive.goals import Goal
 from softindex.adaptive.layer import Layer
 from softindex.adaptive.queries import MAX_SQUARED_NORM
+from softindex.arguments import check_confidence, check_count, check_fraction
 from softindex.errors import CorruptIndexError
 from softindex.kernels import NativePac, PacAnswers, PacExclusions, PacGoal
 from softindex.quantiles import error_probability, normal_quantile
-from softindex.records import Doubles, Floats, Integers
+from softindex.records import Doubles, Estimate, Floats, Integers, TopK
+from softindex.temperatures import check_each_temperature
 
-__all__ = ["Estimated", "One", "Pac", "quantiles"]
+__all__ = ["Asked", "Estimated", "Pac", "quantiles"]
 
 FIRST_COLUMNS, GROWTH = 48, 1.5
 """As in native/adaptive: columns of the first look, and how many times as many the next one has at least."""
 REFUSED, DAMAGED, SCANNED = 0, 1, 2
 """What became of a query: see native/adaptive/pac.h."""
+
+Asked = tuple[Any, Any, Any, Any]
+"""k, epsilon, confidence and temperature of all queries of a call, as the caller passed them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +54,6 @@ class Estimated:
     def refused(self) -> bool:
         """Whether a query was none."""
         return not self.costs[:, 0].all()
-
-
-class One(NamedTuple):
-    """The answer to one query."""
-
-    rows: Integers
-    """(k,)"""
-    scores: Doubles
-    log_prob: Doubles
-    log_z: tuple[float, float, float]
-    """Value, lower and upper bound."""
-    label: str
-    rows_scored: int
-    multiplications: int
-    bytes_read: int
 
 
 def _label(outcome: int) -> str:
@@ -98,26 +88,38 @@ class Pac:
         used = max(1, int(np.count_nonzero(arrays["scales"])))
         self._native = NativePac(np.require(rows.array, requirements=["C", "ALIGNED"]), arrays, used)
 
-        # Most calls ask for the same: it takes longer to say what than to look at a few columns.
-        @lru_cache(maxsize=64)
-        def goal(k: int, epsilon: float, confidence: float, temperature: float) -> PacGoal:
-            each = quantiles(rows.n, rows.d, k, error_probability(confidence))
-            return PacGoal(k, epsilon, each, 1.0 / temperature, layer.seed)
+        # Most calls ask for the same: to check it takes longer than to look at a few columns.  Types tell 1 from True.
+        @lru_cache(maxsize=64, typed=True)
+        def goal(k: Any, epsilon: Any, confidence: Any, temperature: Any) -> PacGoal:
+            count, divisor = check_count(k, "k", rows.n), float(check_each_temperature(temperature, 1))
+            wanted, level = check_fraction(epsilon, "epsilon", 0.3), check_confidence(confidence)
+            each = quantiles(rows.n, rows.d, count, error_probability(level))
+            return PacGoal(count, wanted, each, 1.0 / divisor, layer.seed)
 
         self._goals = goal
 
-    def answer_one(self, query: Floats, goal: PacGoal, threads: int) -> One | None:
+    def goal(self, asked: Asked) -> PacGoal:
+        """What is asked of all queries of a call, for native code; InputError where it cannot be."""
+        try:
+            return self._goals(*asked)
+        except TypeError:
+            # An array of one temperature has no hash.
+            return self._goals.__wrapped__(*asked)
+
+    def answer_one(self, query: Floats, goal: PacGoal, threads: int) -> TopK | None:
         """The answer to one query (d,), which may have changed before it is read; None where it is not valid."""
-        rows, numbers = np.empty(goal.k, np.int64), np.empty((2, goal.k))
+        k = goal.k
+        rows, numbers, proven = np.empty(k, np.int64), np.empty((2, k)), np.empty(k, np.bool_)
         costs, log_z = self._native.answer_one(query, MAX_SQUARED_NORM, goal, threads, rows, numbers)
         outcome, scored, multiplied, read = costs
         if outcome == REFUSED:
             return None
-        return One(rows, numbers[0], numbers[1], log_z, _label(outcome), scored, multiplied, read)
-
-    def goal(self, k: int, epsilon: float, confidence: float, temperature: float) -> PacGoal:
-        """What is asked of all queries of a call, for native code."""
-        return self._goals(k, epsilon, confidence, temperature)
+        exact = outcome == SCANNED
+        proven.fill(exact)
+        return TopK(
+            rows, numbers[0], proven, 0.0 if exact else math.nan, scored, numbers[1], Estimate(*log_z),
+            _label(outcome), None, multiplied, read,
+        )  # fmt: skip
 
     def answer(self, call: Call, goal: Goal, confidence: float) -> Estimated:
         """The k best of each query, and log Z."""
@@ -131,7 +133,8 @@ class Pac:
                 for each in fields(found):
                     getattr(found, each.name)[rows] = getattr(answered, each.name)
             return found
-        wanted, excluded = self._goals(k, goal.epsilon, confidence, call.temperature), call.exclusion.joined()
+        wanted = self.goal((k, goal.epsilon, confidence, call.temperature))
+        excluded = call.exclusion.joined()
         exclusions = None if excluded is None else PacExclusions(*excluded)
         answers = PacAnswers(found.rows, found.scores, found.log_prob, found.log_z, found.costs)
         if call.sparse is None:

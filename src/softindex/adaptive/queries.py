@@ -12,7 +12,7 @@ from softindex.arguments import FLOAT32, MAX_SQUARED_NORM, check_queries
 from softindex.errors import InputError, show
 from softindex.records import Floats, Integers
 
-__all__ = ["MAX_SQUARED_NORM", "Given", "SparseQueries", "as_given", "check_given"]
+__all__ = ["MAX_SQUARED_NORM", "Given", "SparseQueries", "as_given", "check_given", "is_plain"]
 
 OWNER = "these weights have"
 
@@ -84,19 +84,20 @@ class Given(NamedTuple):
     sparse: SparseQueries | None = None
 
 
-def as_given(queries: Any, dim: int) -> Given | None:
-    """Queries that native code takes as they are; None for others.
+def is_plain(queries: Any, dim: int) -> bool:
+    """Whether it is one float32 query (d,), which native code checks in the same pass in which it reads it."""
+    if type(queries) is not np.ndarray or queries.dtype is not FLOAT32 or queries.shape != (dim,):
+        return False
+    flags = queries.flags
+    return bool(flags.c_contiguous and flags.aligned)
 
-    One float32 query (d,) is neither copied nor checked: native code does both in one pass.
-    """
-    if type(queries) is not np.ndarray:
-        sparse = as_sparse(queries, dim)
-        return None if sparse is None else Given(np.empty((len(sparse), 0), np.float32), sparse.single, sparse=sparse)
-    if queries.dtype is not FLOAT32 or queries.shape != (dim,):
-        return None
-    return (
-        Given(queries[None], True, MAX_SQUARED_NORM) if queries.flags.c_contiguous and queries.flags.aligned else None
-    )
+
+def as_given(queries: Any, dim: int) -> Given | None:
+    """Queries that native code takes as they are; None for others."""
+    if is_plain(queries, dim):
+        return Given(queries[None], True, MAX_SQUARED_NORM)
+    sparse = None if type(queries) is np.ndarray else as_sparse(queries, dim)
+    return None if sparse is None else Given(np.empty((len(sparse), 0), np.float32), sparse.single, sparse=sparse)
 
 
 def check_given(queries: Any, dim: int) -> tuple[Floats, bool]:

@@ -15,7 +15,6 @@ from softindex.adaptive.answers import (
     collect_estimated,
     collect_log_partition,
     collect_nuclei,
-    collect_one,
     pick,
 )
 from softindex.adaptive.calls import Call
@@ -23,7 +22,7 @@ from softindex.adaptive.classes import check_classes, check_exclude, check_unkno
 from softindex.adaptive.conformal import check_enough, check_question
 from softindex.adaptive.goals import Nucleus
 from softindex.adaptive.layer import Layer
-from softindex.adaptive.queries import Given, as_given, check_given
+from softindex.adaptive.queries import Given, as_given, check_given, is_plain
 from softindex.adaptive.rows import Rows
 from softindex.adaptive.sampling import (
     TOP_K,
@@ -147,16 +146,17 @@ class AdaptiveSoftmax:
             MethodError: When there is no such guarantee, or nothing was calibrated.
             UnknownIdError: When `exclude` or `allow` has a number that is no class, unless `unknown` is "ignore".
         """
-        given = as_given(queries, self.dim) if guarantee == "pac" else None
-        if given is not None and given.sparse is None and exclude is None and allow is None:
+        pac = guarantee == "pac"
+        if pac and exclude is None and allow is None and is_plain(queries, self.dim):
             check_unknown(unknown)
-            one = self._solver.estimate_one(given.vectors[0], (k, epsilon, confidence, temperature), threads)
-            if one is not None:
-                return collect_one(one, len(self))
+            found = self._solver.estimate_one(queries, (k, epsilon, confidence, temperature), threads)
+            if found is not None:
+                return found
+        given = as_given(queries, self.dim) if pac else None
         call = self._call(queries, temperature, (exclude, allow, unknown), threads, given)
         count = check_count(k, "k", len(self))
         call.exclusion.check_fits(count)
-        if guarantee == "pac":
+        if pac:
             return collect_estimated(self._solver.estimate(call, count, epsilon, confidence), len(self), call.single)
         answers = self._solver.best(call, count, epsilon, confidence, guarantee)
         return collect_best(answers, call.temperature, len(self), single=call.single)

@@ -16,7 +16,7 @@ from softindex.adaptive.classes import Exclusion
 from softindex.adaptive.conformal import Answers, Calibration, Question, critical
 from softindex.adaptive.goals import BestClasses, Drawn, Goal
 from softindex.adaptive.layer import TINY, Layer, Logits
-from softindex.adaptive.pac import Estimated, One, Pac
+from softindex.adaptive.pac import Asked, Estimated, Pac
 from softindex.adaptive.queries import check_given
 from softindex.adaptive.screen import PreparedQuery, Scores, Screen
 from softindex.adaptive.strategies import (
@@ -28,11 +28,10 @@ from softindex.adaptive.strategies import (
     Screened,
     settle,
 )
-from softindex.arguments import check_confidence, check_count, check_fraction, check_threads
+from softindex.arguments import check_confidence, check_fraction, check_threads
 from softindex.errors import MethodError, show
 from softindex.lazy import lazy
-from softindex.records import Doubles, Floats, Integers
-from softindex.temperatures import check_each_temperature
+from softindex.records import Doubles, Floats, Integers, TopK
 
 __all__ = ["GUARANTEES", "Guarantee", "Solver"]
 
@@ -106,16 +105,10 @@ class Solver:
             found = self.pac.answer(replace(call, vectors=checked, limit=math.inf), goal, level)
         return found
 
-    def estimate_one(self, query: Floats, asked: tuple[Any, Any, Any, Any], threads: Any) -> One | None:
-        """The same for one query (d,) that native code takes as it is; None where it is not valid.
-
-        asked: k, epsilon, confidence and temperature, as the caller passed them like the threads.
-        """
-        k, epsilon, confidence, temperature = asked
-        divisor, workers = float(check_each_temperature(temperature, 1)), check_threads(threads)
-        count = check_count(k, "k", self.layer.rows.n)
-        wanted = check_fraction(epsilon, "epsilon", 0.3), check_confidence(confidence)
-        return self.pac.answer_one(query, self.pac.goal(count, *wanted, divisor), workers)
+    def estimate_one(self, query: Floats, asked: Asked, threads: Any) -> TopK | None:
+        """The same for one query (d,) that native code takes as it is; None where it is not valid."""
+        pac = self.pac
+        return pac.answer_one(query, pac.goal(asked), check_threads(threads))
 
     def draw(self, call: Call, n: int, streams: Sequence[np.random.Generator], epsilon: float) -> list[Answer]:
         """n draws from the softmax itself per query, each with its own generator; epsilon: relative error of Z."""
