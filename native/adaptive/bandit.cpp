@@ -71,7 +71,7 @@ bool Bandit::eliminate(Estimates& estimates, const Goal& goal) {
 }
 
 // Keeps the active rows whose upper bound reaches the k-th best lower bound.
-void Bandit::drop_losers(const Estimates& estimates, const Goal& goal) {
+void Bandit::drop_losers(Estimates& estimates, const Goal& goal) {
   const size_t count = active_.size();
   low_.resize(count);
   high_.resize(count);
@@ -146,11 +146,12 @@ bool Bandit::sharpen(Estimates& estimates, const Goal& goal, const std::vector<i
 
 // log Z if every logit is as high as its estimate allows, and if every one is as low: rows share their columns, so all
 // errors may have the same sign. Half of the difference.
-double Bandit::bound_log_z(const Estimates& estimates, double z, const std::vector<int64_t>& candidates) {
-  const size_t count = candidates.size();
-  low_.resize(count);
-  high_.resize(count);
+double Bandit::bound_log_z(Estimates& estimates, double z, const std::vector<int64_t>& candidates) {
+  const size_t count = candidates.size(), whole = (size_t)padded((int64_t)count);
+  low_.assign(whole, -HUGE_VAL);
+  high_.assign(whole, -HUGE_VAL);
   double lowest = -HUGE_VAL, highest = -HUGE_VAL;
+  bool numbers = true;
   for (size_t i = 0; i < count; ++i) {
     const double value = estimates.value(candidates[i]);
     const double width = estimates.is_known(candidates[i]) ? 0.0 : estimates.width(candidates[i], z);
@@ -158,13 +159,12 @@ double Bandit::bound_log_z(const Estimates& estimates, double z, const std::vect
     high_[i] = value + width;
     lowest = std::max(lowest, low_[i]);
     highest = std::max(highest, high_[i]);
+    numbers &= high_[i] - low_[i] < HUGE_VAL;
   }
-  double low = 0, high = 0;
-  for (size_t i = 0; i < count; ++i) {
-    low += std::exp(low_[i] - lowest);
-    high += std::exp(high_[i] - highest);
-  }
-  log_z_ = {0, lowest + std::log(low), highest + std::log(high)};
+  if (!numbers) return std::nan("");
+  const Kernels& kernels = estimates.kernels();
+  log_z_ = {0, lowest + std::log(kernels.sum_exponentials(low_.data(), (int64_t)whole, lowest)),
+            highest + std::log(kernels.sum_exponentials(high_.data(), (int64_t)whole, highest))};
   log_z_.value = (log_z_.low + log_z_.high) / 2;
   return (log_z_.high - log_z_.low) / 2;
 }
@@ -217,7 +217,8 @@ bool Bandit::improve(Estimates& estimates, double ratio) {
 // The groups of these rows, increasing.
 void Bandit::list_groups(const std::vector<int64_t>& rows) {
   groups_.clear();
-  for (const int64_t row : rows) groups_.push_back(row / lanes);
+  for (const int64_t row : rows)
+    if (groups_.empty() || groups_.back() != row / lanes) groups_.push_back(row / lanes);
   std::sort(groups_.begin(), groups_.end());
   groups_.erase(std::unique(groups_.begin(), groups_.end()), groups_.end());
 }

@@ -34,11 +34,11 @@ class Bandit {
 
  private:
   bool eliminate(Estimates& estimates, const Goal& goal);
-  void drop_losers(const Estimates& estimates, const Goal& goal);
+  void drop_losers(Estimates& estimates, const Goal& goal);
   bool can_win(const Estimates& estimates, const Goal& goal);
   int64_t next_look(const Estimates& estimates, const Goal& goal, int64_t count);
   bool sharpen(Estimates& estimates, const Goal& goal, const std::vector<int64_t>& candidates);
-  double bound_log_z(const Estimates& estimates, double z, const std::vector<int64_t>& candidates);
+  double bound_log_z(Estimates& estimates, double z, const std::vector<int64_t>& candidates);
   void list_doubtful(const std::vector<int64_t>& candidates, double enough);
   bool improve(Estimates& estimates, double ratio);
   void list_groups(const std::vector<int64_t>& rows);

@@ -15,9 +15,8 @@ constexpr int64_t fan = 16;
 constexpr int64_t block = fan * lanes;
 // Blocks weighed at a time: their columns are still in the cache when they are read again.
 constexpr int64_t blocks_at_once = 16;
-// Numbers of a query that are looked at first, and the share that may not be zero if the others are listed at once.
-constexpr int64_t first_numbers = 4096;
-constexpr double largest_list = 0.3;
+// Numbers of a query that are looked at first, and between two looks for an interrupt.
+constexpr int64_t first_numbers = 4096, numbers_at_once = 1 << 22;
 // Bytes of a column that are fetched as soon as it is drawn.
 constexpr int64_t fetched_bytes = 512;
 
@@ -69,17 +68,28 @@ Coordinates::Coordinates(const PacLayer& layer) : layer_(layer), query_(padded(l
   }
 }
 
-bool Coordinates::survey(const Kernels& kernels, const float* query, double limit) {
+double Coordinates::glance(const Kernels& kernels, const float* query) {
   clear();
   // Numbers of the query before may stay in the copy.
   sparse_ = false;
   now_ = query;
-  // Where the first numbers are mostly zero, all that are not are listed in the same pass.
   const int64_t some = std::min(first_numbers, layer_.d);
-  is_listed_ = layer_.d <= INT32_MAX && (double)kernels.survey(query, some).numbers < largest_list * (double)some;
-  const Survey found = is_listed_ ? list(kernels, 0, layer_.d) : kernels.survey(query, layer_.d);
-  numbers_ = found.numbers;
-  return measure(found.squares, limit);
+  list(kernels, 0, some);
+  return (double)seen_.numbers / (double)some * (double)layer_.d;
+}
+
+bool Coordinates::survey(const Kernels& kernels, double limit, bool listed) {
+  if (listed) {
+    list(kernels, listed_upto_, layer_.d);
+  } else {
+    for (int64_t begin = std::min(first_numbers, layer_.d); begin < layer_.d; begin += numbers_at_once) {
+      check_interrupt();
+      const Survey found = kernels.survey(now_ + begin, std::min(numbers_at_once, layer_.d - begin));
+      seen_ = {seen_.squares + found.squares, seen_.numbers + found.numbers};
+    }
+  }
+  numbers_ = seen_.numbers;
+  return measure(seen_.squares, limit);
 }
 
 bool Coordinates::start(const Kernels& kernels, const float* query, double limit, uint64_t seed) {
@@ -107,10 +117,8 @@ bool Coordinates::start(const Kernels& kernels, const SparseQuery& query, double
     sparse_ = true;
   }
   now_ = query_.data();
-  numbers_ = 0;
   for (int64_t i = 0; i < query.count; ++i) {
     query_[query.indices[i]] = query.values[i];
-    numbers_ += query.values[i] != 0.0f;
     if (touched_.empty() || touched_.back() != query.indices[i] / block) touched_.push_back(query.indices[i] / block);
   }
   ColumnMoments moments = {};
@@ -129,6 +137,7 @@ bool Coordinates::measure(double squares, double limit) {
 
 bool Coordinates::finish(const ColumnMoments& moments, double limit, uint64_t seed) {
   const double squares = fold(moments.squares);
+  numbers_ = moments.numbers;
   if (!measure(squares, limit)) return false;
   squared_weights_ = fold(moments.squared_weights);
   used_ = moments.used;
@@ -177,8 +186,8 @@ void Coordinates::clear() {
     for (size_t level = 1; level < tree_.size(); ++level, node /= fan) tree_[level][node] = 0;
   }
   touched_.clear();
-  listed_.clear();
-  is_listed_ = false;
+  listed_upto_ = 0;
+  seen_ = {};
   which_.clear();
   values_.clear();
   scales_.clear();
@@ -205,8 +214,8 @@ void Coordinates::draw(int64_t count) {
   count = std::min(count, used_);
   while (drawn() < count) {
     check_interrupt_every(1 << 12, (int64_t)draws_);
-    const Uniforms two = stream_(draws_ / 2);
-    const int64_t column = pick(draws_ % 2 == 0 ? two.first : two.second);
+    if (draws_ % 2 == 0) two_ = stream_(draws_ / 2);
+    const int64_t column = pick(draws_ % 2 == 0 ? two_.first : two_.second);
     ++draws_;
     if ((drawn_[tile_of(column)] >> place_in_tile(column) & 1) == 0) add(column);
     if (2 * rejected_ >= root_) remove_drawn();
@@ -273,28 +282,28 @@ double Coordinates::heavy_product(int64_t row) const {
   return sum;
 }
 
-const std::vector<int32_t>& Coordinates::list_numbers(const Kernels& kernels) {
-  if (is_listed_) return listed_;
+const int32_t* Coordinates::list_numbers(const Kernels& kernels) {
+  if (listed_upto_ == layer_.d) return listed_.data();
+  listed_upto_ = 0;
+  seen_ = {};
   if (sparse_)
     for (const int64_t each : touched_) list(kernels, each * block, std::min(layer_.d, (each + 1) * block));
   else
     list(kernels, 0, layer_.d);
-  is_listed_ = true;
-  return listed_;
+  listed_upto_ = layer_.d;
+  return listed_.data();
 }
 
-// Lists the columns begin <= column < end.
-Survey Coordinates::list(const Kernels& kernels, int64_t begin, int64_t end) {
-  constexpr int64_t step = 1 << 16;
-  Survey all = {0, 0};
-  for (; begin < end; begin += step) {
-    const int64_t count = std::min(step, end - begin), before = (int64_t)listed_.size();
-    if ((int64_t)room_.size() < count + lanes) room_.resize(count + lanes);
-    const Survey found = kernels.list_numbers(now_ + begin, count, begin, room_.data());
-    listed_.insert(listed_.end(), room_.begin(), room_.begin() + found.numbers);
-    all = {all.squares + found.squares, all.numbers + ((int64_t)listed_.size() - before)};
+// Lists the columns begin <= column < end after those that were.
+void Coordinates::list(const Kernels& kernels, int64_t begin, int64_t end) {
+  if (listed_.empty()) listed_.resize(padded(layer_.d) + lanes);
+  for (; begin < end; begin += numbers_at_once) {
+    check_interrupt();
+    const int64_t count = std::min(numbers_at_once, end - begin);
+    const Survey found = kernels.list_numbers(now_ + begin, count, begin, listed_.data() + seen_.numbers);
+    seen_ = {seen_.squares + found.squares, seen_.numbers + found.numbers};
   }
-  return all;
+  listed_upto_ = end;
 }
 
 }  // namespace softindex

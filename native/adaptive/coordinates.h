@@ -28,9 +28,11 @@ class Coordinates {
  public:
   explicit Coordinates(const PacLayer& layer);
 
-  // Looks at a query (d) without copying it: enough to score rows. False where its length is not at most the root of
-  // `limit`, or no number.
-  bool survey(const Kernels& kernels, const float* query, double limit);
+  // Looks at the first numbers of a query (d), and says how many of all are not zero if the others are like them.
+  double glance(const Kernels& kernels, const float* query);
+  // Then looks at the others without copying them: enough to score rows. listed: whether to list the columns where the
+  // query is not zero in the same pass. False where its length is not at most the root of `limit`, or no number.
+  bool survey(const Kernels& kernels, double limit, bool listed);
   // Copies and weighs a query (d), after which columns can be drawn. False as above.
   bool start(const Kernels& kernels, const float* query, double limit, uint64_t seed);
   // The same for a query of few numbers: values (count) at the increasing columns `indices`.
@@ -53,12 +55,12 @@ class Coordinates {
   double sum(int64_t count) const { return sums_[count]; }
   double squares(int64_t count) const { return squares_[count]; }
   double last(int64_t count) const { return weights_[count - 1]; }
-  // All columns where the query is not zero, in order.
-  const std::vector<int32_t>& list_numbers(const Kernels& kernels);
+  // All columns where the query is not zero, in order: as many as `numbers`.
+  const int32_t* list_numbers(const Kernels& kernels);
 
  private:
   bool measure(double squares, double limit);
-  Survey list(const Kernels& kernels, int64_t begin, int64_t end);
+  void list(const Kernels& kernels, int64_t begin, int64_t end);
   bool finish(const ColumnMoments& moments, double limit, uint64_t seed);
   void clear();
   void sum_tree(size_t level);
@@ -79,14 +81,16 @@ class Coordinates {
   bool sparse_ = true;                     // whether only those have
   Stream stream_{};
   uint64_t draws_ = 0;
+  Uniforms two_{};  // the numbers of this draw and its neighbour
   double norm_ = 0, total_ = 0, squared_weights_ = 0;
   double taken_ = 0;     // share of the columns drawn so far
   double rejected_ = 0;  // weight in the tree of columns that were drawn
   int64_t numbers_ = 0, used_ = 0;
   int64_t settled_ = 0;  // columns drawn that are not in the tree any more
 
-  std::vector<int32_t> listed_, room_;  // columns where the query is not zero
-  bool is_listed_ = false;
+  std::vector<int32_t> listed_;  // columns where the query is not zero, with room for all
+  int64_t listed_upto_ = 0;      // of the columns of the query
+  Survey seen_{};                // what was found on the way
   std::vector<int64_t> which_;
   std::vector<double> values_, scales_, weights_, sums_, squares_;
 };

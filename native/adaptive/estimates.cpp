@@ -17,11 +17,11 @@ double student(double z, int64_t terms) {
 
 Prices::Prices(const PacLayer& layer) {
   const bool cached = layer.is_cached();
-  scan = cached ? 0.06 : 0.17;
-  column = cached ? 80 : 200;
-  pull = cached ? 0.3 : 0.7;
-  visit = cached ? 0.1 : 120;
-  add = cached ? 0.06 : 0.4;
+  scan = cached ? 0.052 : 0.11;
+  column = cached ? 35 : 80;
+  pull = cached ? 0.1 : 0.2;
+  visit = cached ? 0.5 : 20;
+  add = cached ? 0.07 : 0.12;
 }
 
 Estimates::Estimates(const PacLayer& layer, Coordinates& coordinates)
@@ -37,23 +37,22 @@ Estimates::Estimates(const PacLayer& layer, Coordinates& coordinates)
   exact_.resize(layer.n);
 }
 
-double Estimates::price_by_columns() const {
+double Estimates::price_by_columns(double numbers) const {
   // Columns are listed by 32-bit numbers.
   if (layer_.d > INT32_MAX) return HUGE_VAL;
-  return Prices::list * (double)layer_.d +
-         (double)coordinates_.numbers() * (prices_.visit + prices_.add * (double)layer_.stride);
+  return Prices::list * (double)layer_.d + numbers * (prices_.visit + prices_.add * (double)layer_.stride);
 }
 
-bool Estimates::are_affordable(double share) const {
+bool Estimates::are_affordable(double numbers, double share) const {
   const double weighing = Prices::row * (double)layer_.n + Prices::query * (double)layer_.d;
   const double pulling = (double)first_columns * (prices_.column + prices_.pull * (double)layer_.stride);
-  return weighing + pulling <= share * std::min(price_by_rows(), price_by_columns());
+  return weighing + pulling <= share * price_of_scan(numbers);
 }
 
 bool Estimates::start(const Kernels& kernels, Temperature temperature, double share) {
   kernels_ = &kernels;
   temperature_ = temperature;
-  budget_ = share * std::min(price_by_rows(), price_by_columns());
+  budget_ = share * price_of_scan((double)coordinates_.numbers());
   pulled_ = scored_ = 0;
   spent_ = Prices::row * (double)layer_.n + Prices::query * (double)coordinates_.used();
   if (price_of_columns(first_columns, layer_.groups(), std::min(first_columns, columns())) > room()) return false;
@@ -123,24 +122,25 @@ void Estimates::estimate(int64_t group) {
   const double* const state = state_.data() + group * 4 * lanes;
   const int64_t count = counts_[group], begin = group * lanes, end = std::min(begin + lanes, layer_.n);
   const bool complete = count >= coordinates_.used();
-  const double sum = complete ? 1 : coordinates_.sum(count), squares = complete ? 0 : coordinates_.squares(count);
+  const double share = complete ? 1 : 1 / coordinates_.sum(count), squares = complete ? 0 : coordinates_.squares(count);
   const double correction = count > 1 ? (double)count / (double)(count - 1) : 1.0;
-  const double inverse = temperature_.inverse, square = inverse * inverse;
+  const double inverse = temperature_.inverse, square = inverse * inverse, scale = share * share * correction;
+  const double last = complete ? 0 : inverse * std::sqrt(coordinates_.last(count)) * share;
   for (int64_t row = begin; row < end; ++row) {
     if (exact_[row]) continue;
     const double* const lane = state + (row - begin);
     const double sums = lane[0], first = lane[lanes], second = lane[2 * lanes], third = lane[3 * lanes];
-    const double mean = complete ? sums : first / sum;
+    const double mean = complete ? sums : first * share;
     values_[row] = temperature_.logit(layer_, row, mean + known_[row]);
     if (complete) {
       variances_[row] = jumps_[row] = 0;
       continue;
     }
-    const double spread = std::max(third - 2 * mean * second + mean * mean * squares, 0.0) / (sum * sum) * correction;
+    const double spread = std::max(third - 2 * mean * second + mean * mean * squares, 0.0) * scale;
     // A sparse row shows only zeros for a long time, so the predicted variance counts as well. A rare term counts most
     // in the last of all terms.
-    variances_[row] = square * std::max(spread, expected_[row] / sum);
-    jumps_[row] = inverse * largest_[row] * std::sqrt(coordinates_.last(count)) / sum;
+    variances_[row] = square * std::max(spread, expected_[row] * share);
+    jumps_[row] = largest_[row] * last;
   }
 }
 
@@ -160,8 +160,10 @@ bool Estimates::score(const int64_t* rows, int64_t count) {
   return true;
 }
 
-double Estimates::width(int64_t row, double z) const {
-  const double quantile = student(z, count(row));
+double Estimates::width(int64_t row, double z) {
+  // Neighbours have mostly had the same number of columns.
+  if (z != asked_.z || count(row) != asked_.terms) asked_ = {z, count(row), student(z, count(row))};
+  const double quantile = asked_.value;
   return quantile * std::sqrt(variances_[row]) + quantile * quantile / 6.0 * jumps_[row];
 }
 

@@ -25,15 +25,15 @@ bool FullScan::by_rows(const Kernels& kernels, const ScanRequest& request) {
 }
 
 bool FullScan::by_columns(const Kernels& kernels, const ScanRequest& request) {
-  const std::vector<int32_t>& which = request.coordinates.list_numbers(kernels);
-  const int64_t used = (int64_t)which.size();
+  const int32_t* const which = request.coordinates.list_numbers(kernels);
+  const int64_t used = request.coordinates.numbers();
   std::fill(logits_.begin(), logits_.end(), 0.0);
   const int64_t columns_at_once = std::max<int64_t>(64, (1 << 20) / layer_.stride);
   for (int64_t r = 0; r < used; r += columns_at_once) {
     check_interrupt();
     const int64_t count = std::min(columns_at_once, used - r);
-    kernels.add_columns({layer_.columns, layer_.stride, which.data() + r, count, request.coordinates.query()},
-                        layer_.n, logits_.data());
+    kernels.add_columns({layer_.columns, layer_.stride, which + r, count, request.coordinates.query()}, layer_.n,
+                        logits_.data());
   }
   for (int64_t row = 0; row < layer_.n; ++row) logits_[row] += request.coordinates.heavy_product(row);
   return compare(kernels, request);

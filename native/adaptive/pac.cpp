@@ -70,9 +70,12 @@ bool Pac::start(const Kernels& kernels, const PacRequest& request, int64_t q, Wo
   const PacQueries& queries = request.queries;
   if (queries.dense != nullptr) {
     const float* const query = queries.dense + q * layer_.d;
-    if (!work.coordinates.survey(kernels, query, queries.limit)) return false;
-    return !work.estimates.are_affordable(largest_share) ||
-           work.coordinates.start(kernels, query, queries.limit, request.seed);
+    const double guess = work.coordinates.glance(kernels, query);
+    if (!work.estimates.are_affordable(guess, largest_share)) {
+      if (!work.coordinates.survey(kernels, queries.limit, work.estimates.scans_columns(guess))) return false;
+      if (!work.estimates.are_affordable((double)work.coordinates.numbers(), largest_share)) return true;
+    }
+    return work.coordinates.start(kernels, query, queries.limit, request.seed);
   }
   const int64_t begin = queries.offsets[q];
   return work.coordinates.start(
@@ -85,7 +88,8 @@ void Pac::answer_one(const Kernels& kernels, const PacRequest& request, int64_t 
   int64_t* const cost = answers.costs + 4 * q;
   std::fill_n(cost, 4, 0);
   if (!start(kernels, request, q, work)) return;
-  const bool weighed = work.coordinates.is_weighed() && work.estimates.are_affordable(largest_share);
+  const bool weighed =
+      work.coordinates.is_weighed() && work.estimates.are_affordable((double)work.coordinates.numbers(), largest_share);
   if (weighed && estimate(kernels, request, q, work, answers)) {
     cost[0] = (int64_t)Outcome::estimated;
   } else {
@@ -137,7 +141,7 @@ bool Pac::estimate(const Kernels& kernels, const PacRequest& request, int64_t q,
 PacCost Pac::scan(const Kernels& kernels, const PacRequest& request, int64_t q, Workspace& work,
                   const PacAnswers& answers) const {
   const int64_t n = layer_.n, width = layer_.rows.number == Number::float32 ? 4 : 2;
-  const bool by_columns = work.estimates.scans_columns();
+  const bool by_columns = work.estimates.scans_columns((double)work.coordinates.numbers());
   const int64_t numbers = by_columns ? work.coordinates.numbers() : layer_.d;
   const ScanRequest wanted = {work.coordinates, request.temperature, request.goal.k, excluded(request, q),
                               request.queries.b == 1 ? request.threads : 1};

@@ -15,9 +15,9 @@ SOFTINDEX_INLINE void add_column(Few (&sums)[registers], const float* column, fl
   for (int p = 0; p < registers; ++p) sums[p] = add_few(sums[p], load_few(column + p * few), value);
 }
 
-// dots += up to sixteen rows, from `first` on, of `count` columns; every other column in a sum of its own, since one sum
-// would wait for every addition. ahead: how many columns later is the one to fetch. They lie far apart, where the CPU's
-// own prefetching does not follow.
+// dots += up to sixteen rows, from `first` on, of `count` columns; every other column in a sum of its own, since one
+// sum would wait for every addition. ahead: how many columns later is the one to fetch. They lie far apart, where the
+// CPU's own prefetching does not follow.
 template <int registers>
 SOFTINDEX_INLINE void add_stretch(const ListedColumns& listed, const int32_t* which, int64_t count, int64_t ahead,
                                   int64_t first, double* dots) {

@@ -79,7 +79,7 @@ struct Survey {
 // Sums over the columns of a query, lane by lane: see weigh_columns.cpp.
 struct ColumnMoments {
   double squares[lanes], squared_weights[lanes];
-  int64_t used;
+  int64_t numbers, used;
 };
 
 // A mixture of logits: see mixture_scores.cpp. Matrices are packed by four rows, column after column, padded with

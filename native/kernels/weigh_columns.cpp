@@ -20,11 +20,11 @@ SOFTINDEX_INLINE DoubleLanes widen(const Lanes& value) {
 
 // Weights |query scale| of `count` times sixteen columns, in blocks of sixteen times sixteen: the columns
 // 256 b + 16 i + l, i = 0 .. 15, are tile 16 b + l, and sums has the sum of each tile. So sums never cross lanes. Adds
-// to the moments, lane by lane, query^2 (in float32 within a block) and weight^2, and counts the columns with any
-// weight.
+// to the moments, lane by lane, query^2 (in float32 within a block) and weight^2, and counts the numbers that are
+// not zero and the columns with any weight.
 void weigh_columns(const float* query, const float* scales, int64_t count, double* sums, ColumnMoments& moments) {
   DoubleLanes squares = load_double_lanes(moments.squares), weights = load_double_lanes(moments.squared_weights);
-  IntVector used = {};
+  IntVector used = {}, numbers = {};
   for (int64_t begin = 0; begin < count; begin += lanes) {
     const int64_t end = begin + lanes < count ? begin + lanes : count;
     DoubleLanes sum = {};
@@ -35,6 +35,7 @@ void weigh_columns(const float* query, const float* scales, int64_t count, doubl
       for (int p = 0; p < parts; ++p) {
         weight.part[p] = magnitude(value.part[p] * scale.part[p]);
         used -= weight.part[p] > 0.0f;
+        numbers -= value.part[p] != 0.0f;
       }
       add_product(square, value, value);
       const DoubleLanes wide = widen(weight);
@@ -49,7 +50,10 @@ void weigh_columns(const float* query, const float* scales, int64_t count, doubl
   }
   store_double_lanes(moments.squares, squares);
   store_double_lanes(moments.squared_weights, weights);
-  for (int l = 0; l < width; ++l) moments.used += used[l];
+  for (int l = 0; l < width; ++l) {
+    moments.used += used[l];
+    moments.numbers += numbers[l];
+  }
 }
 
 }  // namespace SOFTINDEX_TARGET
