@@ -40,12 +40,12 @@ Estimates::Estimates(const PacLayer& layer, Coordinates& coordinates)
 double Estimates::price_by_columns(double numbers) const {
   // Columns are listed by 32-bit numbers.
   if (layer_.d > INT32_MAX) return HUGE_VAL;
-  return Prices::list * (double)layer_.d + numbers * (prices_.visit + prices_.add * (double)layer_.stride);
+  return Prices::list * (double)layer_.d + numbers * (prices_.visit + prices_.add * (double)padded(layer_.n));
 }
 
 bool Estimates::are_affordable(double numbers, double share) const {
   const double weighing = Prices::row * (double)layer_.n + Prices::query * (double)layer_.d;
-  const double pulling = (double)first_columns * (prices_.column + prices_.pull * (double)layer_.stride);
+  const double pulling = (double)first_columns * (prices_.column + prices_.pull * (double)padded(layer_.n));
   return weighing + pulling <= share * price_of_scan(numbers);
 }
 

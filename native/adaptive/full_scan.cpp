@@ -17,7 +17,7 @@ constexpr int64_t rows_at_once = 8;
 
 }  // namespace
 
-FullScan::FullScan(const PacLayer& layer) : layer_(layer), reader_(layer), logits_(layer.stride) {}
+FullScan::FullScan(const PacLayer& layer) : layer_(layer), reader_(layer), logits_(padded(layer.n)) {}
 
 bool FullScan::by_rows(const Kernels& kernels, const ScanRequest& request) {
   multiply(kernels, request);
@@ -95,7 +95,7 @@ void FullScan::finish(const Kernels& kernels) {
   std::sort_heap(best_.begin(), best_.end(), [this](int64_t a, int64_t b) { return is_better(a, b); });
   std::fill(logits_.begin() + layer_.n, logits_.end(), -HUGE_VAL);
   const double peak = logits_[best_[0]];
-  log_z_ = peak + std::log(kernels.sum_exponentials(logits_.data(), layer_.stride, peak));
+  log_z_ = peak + std::log(kernels.sum_exponentials(logits_.data(), (int64_t)logits_.size(), peak));
 }
 
 }  // namespace softindex

@@ -47,7 +47,7 @@ class FullScan {
 
   const PacLayer& layer_;
   RowReader reader_;
-  AlignedVector<double> logits_;  // (stride) -infinity for rows that are left out, and for the padding
+  AlignedVector<double> logits_;  // (padded(n)) -infinity for rows that are left out, and for the padding
   std::vector<int64_t> best_;     // a heap while rows are offered: the worst of them first
   double log_z_ = 0;
 };

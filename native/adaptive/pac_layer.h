@@ -17,8 +17,8 @@ struct GivenRows {
 
 struct PacLayer {
   int64_t n, d;
-  int64_t stride;                // n rounded up to a multiple of sixteen
-  const float* columns;          // (d, stride): without the heavy numbers, which are zero here, as is the padding
+  int64_t stride;                // n below sixteen, else rounded up to a multiple of sixteen
+  const float* columns;          // (d + spare(), stride): without the heavy numbers, which are zero here, as is the rest
   const float* scales;           // (padded(d)) root mean square of each column
   int64_t kept;                  // heavy numbers of each row: those that stand out in their columns
   const int64_t* heavy_columns;  // (n, kept)
@@ -31,7 +31,9 @@ struct PacLayer {
   int64_t used;                  // columns that are not all zeros
   GivenRows rows;
 
-  int64_t groups() const { return stride / lanes; }
+  int64_t groups() const { return padded(n) / lanes; }
+  // Columns of few rows are not padded, and read to sixteen numbers: so many others have to follow the last.
+  int64_t spare() const { return stride < lanes ? (lanes + stride - 1) / stride : 0; }
   // Whether the weights are likely to stay in a cache from query to query.
   bool is_cached() const { return (double)n * (double)d * sizeof(float) <= 16 << 20; }
 };

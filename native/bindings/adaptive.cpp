@@ -96,8 +96,8 @@ struct BoundPac {
     PacLayer made = {};
     made.n = (int64_t)weights.shape(0);
     made.d = (int64_t)weights.shape(1);
-    made.stride = padded(made.n);
-    made.columns = arrays.required<float>("columns", {made.d, made.stride});
+    made.stride = made.n < lanes ? made.n : padded(made.n);
+    made.columns = arrays.required<float>("columns", {made.d + made.spare(), made.stride});
     made.scales = arrays.required<float>("scales", {padded(made.d)});
     made.kept = arrays.at("heavy", 2).shape[1];
     made.heavy = arrays.required<float>("heavy", {made.n, made.kept});
@@ -188,23 +188,24 @@ void answer_dense(BoundPac& layer, In<float, 2> queries, double limit, const Pac
   answer(layer, all, goal, exclusions, threads, results, target);
 }
 
-using Costs = std::tuple<int64_t, int64_t, int64_t, int64_t>;
-using ThreeOfZ = std::tuple<double, double, double>;
+// The outcome, rows scored, multiplications, bytes read; log Z and its bounds.
+using Summary = std::tuple<int64_t, int64_t, int64_t, int64_t, double, double, double>;
 
-// One query takes microseconds: half a dozen arrays around it would take as long.
-std::tuple<Costs, ThreeOfZ> answer_one(BoundPac& layer, In<float, 1> query, double limit, const PacGoal& goal,
-                                       int64_t threads, Out<int64_t, 1> rows, Out<double, 2> numbers) {
+// One query takes microseconds: records and arrays around it would take as long.
+Summary answer_one(BoundPac& layer, In<float, 1> query, double limit, const PacGoal& goal, int64_t threads,
+                   Out<int64_t, 1> rows, Out<double, 1> scores, Out<double, 1> log_prob, Out<bool, 1> proven) {
   const int64_t k = goal.goal.k;
   expect(fits(query, layer.d()) && k >= 1 && k <= layer.n(), shapes_disagree);
-  expect(fits(rows, k) && fits(numbers, 2, k), unfit);
+  expect(fits(rows, k) && fits(scores, k) && fits(log_prob, k) && fits(proven, k), unfit);
   double log_z[3] = {};
   int64_t costs[4] = {};
   const PacQueries one = {1, query.data(), nullptr, nullptr, nullptr, limit};
   const PacRequest request = {one, goal.goal, goal.temperature, goal.seed, threads, {}};
-  const PacAnswers answers = {rows.data(), numbers.data(), numbers.data() + k, log_z, costs};
-  const Kernels& kernels = kernels_named("");
+  const PacAnswers answers = {rows.data(), scores.data(), log_prob.data(), log_z, costs};
+  static const Kernels& kernels = kernels_named("");
   call_native([&] { layer.pac.answer(kernels, request, answers); });
-  return {{costs[0], costs[1], costs[2], costs[3]}, {log_z[0], log_z[1], log_z[2]}};
+  std::fill_n(proven.data(), k, costs[0] == (int64_t)Outcome::scanned);
+  return {costs[0], costs[1], costs[2], costs[3], log_z[0], log_z[1], log_z[2]};
 }
 
 int64_t look(BoundPac& layer, In<float, 1> query, uint64_t seed, Out<int64_t, 1> which, Out<double, 2> found,
@@ -263,8 +264,8 @@ void bind_adaptive(nb::module_& m) {
            nb::sig("def __init__(self, weights: object, arrays: dict[str, object], used: int) -> None"))
       .def("answer", &answer_dense, "queries"_a, "limit"_a, "goal"_a, "exclusions"_a.none(), "threads"_a, "answers"_a,
            "target"_a = "", "Answer queries (b, d), or refuse those whose squared length exceeds the limit.")
-      .def("answer_one", &answer_one, "query"_a, "limit"_a, "goal"_a, "threads"_a, "rows"_a, "numbers"_a,
-           "The same for one query (d,): fill rows (k,), scores and log_prob (2, k), return costs and log_z.")
+      .def("answer_one", &answer_one, "query"_a, "limit"_a, "goal"_a, "threads"_a, "rows"_a, "scores"_a, "log_prob"_a,
+           "proven"_a, "The same for one query (d,): fill arrays (k,), return its costs and log_z.")
       .def_prop_ro("n", &BoundPac::n)
       .def("look", &look, "query"_a, "seed"_a, "which"_a, "found"_a, "target"_a = "",
            "Draw columns of a query into which (m,), fill found (3, n) with estimates, variances and rare terms.")

@@ -153,17 +153,21 @@ def test_the_variance_of_a_few_columns_is_predicted(count, hot):
 
 
 @pytest.mark.parametrize("d", [1, 15, 16, 17, 100, 320])
-def test_every_number_stands_somewhere_once(d):
-    weights = np.random.default_rng(d).standard_normal((5, d)).astype(np.float32)
+@pytest.mark.parametrize("n", [1, 5, 15, 16, 21])
+def test_every_number_stands_somewhere_once(n, d):
+    weights = np.random.default_rng(d).standard_normal((n, d)).astype(np.float32)
     made = transpose(Rows(weights))
-    again = made.columns[:, :5].T.copy()
+    again = made.columns[:d, :n].T.copy()
     assert (np.take_along_axis(again, made.heavy_columns, axis=1) == 0).all()
     np.put_along_axis(again, made.heavy_columns, made.heavy, axis=1)
     np.testing.assert_array_equal(again, weights)
-    assert not made.columns[:, 5:].any()
+    assert not made.columns[:, n:].any()
+    assert not made.columns[d:].any()
     assert not made.scales[d:].any()
-    assert made.heavy.shape == (5, min(HEAVY, d))
-    assert made.columns.shape[1] % LANES == 0
+    assert made.heavy.shape == (n, min(HEAVY, d))
+    # Sixteen numbers can be read from every column on.
+    assert made.columns.size >= (d - 1) * made.columns.shape[1] + LANES
+    assert made.columns.ctypes.data % (4 * LANES) == 0
 
 
 def test_columns_without_weight_are_not_read():

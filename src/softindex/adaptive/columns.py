@@ -31,7 +31,8 @@ class Columns:
     """The weights (n, d) column by column, and statistics of rows and columns."""
 
     columns: Floats
-    """(d, n padded to a multiple of sixteen) without the heavy numbers, which are zero here."""
+    """(d, n) without the heavy numbers, which are zero here.  From sixteen rows on, n is padded to a multiple of it;
+    below that a few columns of zeros follow, since each is read to sixteen numbers."""
     scales: Floats
     """(d padded to a multiple of sixteen) root mean square of each column, without heavy numbers."""
     heavy_columns: Integers
@@ -63,7 +64,7 @@ def transpose(rows: Rows) -> Columns:
     squares = np.maximum(squares - taken, LEAST * squares)
     scales = _zeros(1, padded(d))[0]
     scales[:d] = np.sqrt(squares / n)
-    columns = _zeros(d, padded(n))
+    columns = _zeros(d, padded(n)) if n >= LANES else _zeros(d + -(-LANES // n), n)
     energies, excesses = np.empty(n), np.empty(n)
     # The scales as they are used: those of numbers below the range of float32 are zero, and so are such columns.
     means = np.square(scales[:d], dtype=np.float64)
@@ -73,7 +74,7 @@ def transpose(rows: Rows) -> Columns:
         here = slice(begin, begin + len(block))
         rest = block.copy()
         np.put_along_axis(rest, heavy_columns[here], np.float32(0), axis=1)
-        columns[:, here] = rest.T
+        columns[:d, here] = rest.T
         relative = np.square(rest, dtype=np.float64) * inverse
         energies[here] = relative.sum(axis=1) / used
         excesses[here] = np.einsum("nd,nd->n", relative, relative) / used

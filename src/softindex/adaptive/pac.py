@@ -13,12 +13,12 @@ from softindex.adaptive.calls import Call
 from softindex.adaptive.columns import transpose
 from softindex.adaptive.goals import Goal
 from softindex.adaptive.layer import Layer
-from softindex.adaptive.queries import MAX_SQUARED_NORM
-from softindex.arguments import check_confidence, check_count, check_fraction
+from softindex.adaptive.queries import MAX_SQUARED_NORM, is_plain
+from softindex.arguments import check_confidence, check_count, check_fraction, check_threads
 from softindex.errors import CorruptIndexError
 from softindex.kernels import NativePac, PacAnswers, PacExclusions, PacGoal
 from softindex.quantiles import error_probability, normal_quantile
-from softindex.records import Doubles, Estimate, Floats, Integers, TopK
+from softindex.records import Doubles, Estimate, Integers, TopK
 from softindex.temperatures import check_each_temperature
 
 __all__ = ["Asked", "Estimated", "Pac", "quantiles"]
@@ -27,6 +27,9 @@ FIRST_COLUMNS, GROWTH = 48, 1.5
 """As in native/adaptive: columns of the first look, and how many times as many the next one has at least."""
 REFUSED, DAMAGED, SCANNED = 0, 1, 2
 """What became of a query: see native/adaptive/pac.h."""
+INT64, BOOL = np.dtype(np.int64), np.dtype(np.bool_)
+# Bound to names because looking them up for every query takes longer than some of the arithmetic.
+_empty = np.empty
 
 Asked = tuple[Any, Any, Any, Any]
 """k, epsilon, confidence and temperature of all queries of a call, as the caller passed them."""
@@ -78,7 +81,7 @@ def quantiles(n: int, d: int, k: int, delta: float) -> tuple[float, float, float
 class Pac:
     """Answers queries of one layer."""
 
-    __slots__ = ("_goals", "_native")
+    __slots__ = ("_dim", "_goals", "_native")
 
     def __init__(self, layer: Layer) -> None:
         rows, arrays = layer.rows, transpose(layer.rows).arrays()
@@ -96,7 +99,7 @@ class Pac:
             each = quantiles(rows.n, rows.d, count, error_probability(level))
             return PacGoal(count, wanted, each, 1.0 / divisor, layer.seed)
 
-        self._goals = goal
+        self._dim, self._goals = rows.d, goal
 
     def goal(self, asked: Asked) -> PacGoal:
         """What is asked of all queries of a call, for native code; InputError where it cannot be."""
@@ -106,19 +109,21 @@ class Pac:
             # An array of one temperature has no hash.
             return self._goals.__wrapped__(*asked)
 
-    def answer_one(self, query: Floats, goal: PacGoal, threads: int) -> TopK | None:
-        """The answer to one query (d,), which may have changed before it is read; None where it is not valid."""
+    def answer_one(self, query: Any, asked: Asked, threads: Any) -> TopK | None:
+        """The answer to one query (d,), which may change while it is read; None where it is not a valid one."""
+        if not is_plain(query, self._dim):
+            return None
+        goal, workers = self.goal(asked), check_threads(threads)
         k = goal.k
-        rows, numbers, proven = np.empty(k, np.int64), np.empty((2, k)), np.empty(k, np.bool_)
-        costs, log_z = self._native.answer_one(query, MAX_SQUARED_NORM, goal, threads, rows, numbers)
-        outcome, scored, multiplied, read = costs
+        rows, scores, log_prob, proven = _empty(k, INT64), _empty(k), _empty(k), _empty(k, BOOL)
+        outcome, scored, multiplied, read, value, low, high = self._native.answer_one(
+            query, MAX_SQUARED_NORM, goal, workers, rows, scores, log_prob, proven
+        )
         if outcome == REFUSED:
             return None
-        exact = outcome == SCANNED
-        proven.fill(exact)
         return TopK(
-            rows, numbers[0], proven, 0.0 if exact else math.nan, scored, numbers[1], Estimate(*log_z),
-            _label(outcome), None, multiplied, read,
+            rows, scores, proven, 0.0 if outcome == SCANNED else math.nan, scored, log_prob,
+            Estimate(value, low, high), _label(outcome), None, multiplied, read,
         )  # fmt: skip
 
     def answer(self, call: Call, goal: Goal, confidence: float) -> Estimated:

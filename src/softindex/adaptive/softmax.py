@@ -22,7 +22,7 @@ from softindex.adaptive.classes import check_classes, check_exclude, check_unkno
 from softindex.adaptive.conformal import check_enough, check_question
 from softindex.adaptive.goals import Nucleus
 from softindex.adaptive.layer import Layer
-from softindex.adaptive.queries import Given, as_given, check_given, is_plain
+from softindex.adaptive.queries import Given, as_given, check_given
 from softindex.adaptive.rows import Rows
 from softindex.adaptive.sampling import (
     TOP_K,
@@ -147,9 +147,9 @@ class AdaptiveSoftmax:
             UnknownIdError: When `exclude` or `allow` has a number that is no class, unless `unknown` is "ignore".
         """
         pac = guarantee == "pac"
-        if pac and exclude is None and allow is None and is_plain(queries, self.dim):
+        if pac and exclude is None and allow is None:
             check_unknown(unknown)
-            found = self._solver.estimate_one(queries, (k, epsilon, confidence, temperature), threads)
+            found = self._solver.pac.answer_one(queries, (k, epsilon, confidence, temperature), threads)
             if found is not None:
                 return found
         given = as_given(queries, self.dim) if pac else None

@@ -16,7 +16,7 @@ from softindex.adaptive.classes import Exclusion
 from softindex.adaptive.conformal import Answers, Calibration, Question, critical
 from softindex.adaptive.goals import BestClasses, Drawn, Goal
 from softindex.adaptive.layer import TINY, Layer, Logits
-from softindex.adaptive.pac import Asked, Estimated, Pac
+from softindex.adaptive.pac import Estimated, Pac
 from softindex.adaptive.queries import check_given
 from softindex.adaptive.screen import PreparedQuery, Scores, Screen
 from softindex.adaptive.strategies import (
@@ -28,10 +28,10 @@ from softindex.adaptive.strategies import (
     Screened,
     settle,
 )
-from softindex.arguments import check_confidence, check_fraction, check_threads
+from softindex.arguments import check_confidence, check_fraction
 from softindex.errors import MethodError, show
 from softindex.lazy import lazy
-from softindex.records import Doubles, Floats, Integers, TopK
+from softindex.records import Doubles, Floats, Integers
 
 __all__ = ["GUARANTEES", "Guarantee", "Solver"]
 
@@ -104,11 +104,6 @@ class Solver:
             checked, _ = check_given(call.vectors[0], self.layer.rows.d)
             found = self.pac.answer(replace(call, vectors=checked, limit=math.inf), goal, level)
         return found
-
-    def estimate_one(self, query: Floats, asked: Asked, threads: Any) -> TopK | None:
-        """The same for one query (d,) that native code takes as it is; None where it is not valid."""
-        pac = self.pac
-        return pac.answer_one(query, pac.goal(asked), check_threads(threads))
 
     def draw(self, call: Call, n: int, streams: Sequence[np.random.Generator], epsilon: float) -> list[Answer]:
         """n draws from the softmax itself per query, each with its own generator; epsilon: relative error of Z."""
