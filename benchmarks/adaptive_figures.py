@@ -17,7 +17,7 @@ from softindex.evaluate.timing import take_turns
 from softindex.kernels import NativePac
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
-LENGTHS = (1000, 3000, 10_000, 30_000, 100_000, 300_000)
+LENGTHS = (1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
 GAPS = (0, 8, 12, 16, 20, 24)
 COUNTS = (16, 32, 64, 128, 256, 512, 1024)
 SETS = {"toy": (toy, 0), "regular": (regular, 1)}

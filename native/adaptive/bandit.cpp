@@ -91,7 +91,8 @@ void Bandit::drop_losers(Estimates& estimates, const Goal& goal) {
   active_.resize(kept);
 }
 
-// Whether all columns that these rows can still have would leave few enough in doubt to score them.
+// Whether the columns that half of the time left is enough for would leave so few rows in doubt that they can be scored
+// in the other half.
 bool Bandit::can_win(const Estimates& estimates, const Goal& goal) {
   list_groups(active_);
   scratch_.clear();
@@ -103,12 +104,13 @@ bool Bandit::can_win(const Estimates& estimates, const Goal& goal) {
   const double deviation = std::sqrt(2 * variance / (double)active_.size());
   const double count = (double)estimates.count(active_[0]);
   const double each = estimates.price_of_columns(1, (int64_t)groups_.size(), 0) + estimates.price_of_column();
-  const double shrunk = mean_width_ * std::sqrt(count / (count + std::max(estimates.room(), 0.0) / each));
+  const double half = std::max(estimates.room(), 0.0) / 2;
+  const double shrunk = mean_width_ * std::sqrt(count / (count + half / each));
   low_ = scratch_;
   const double least = largest(low_, goal.k) - std::max(2 * shrunk - hope * deviation, 0.0);
   const int64_t doubtful =
       std::count_if(scratch_.begin(), scratch_.end(), [&](double value) { return value >= least; });
-  return doubtful <= goal.k || (double)doubtful * estimates.price_of_row() <= estimates.room();
+  return doubtful <= goal.k || (double)doubtful * estimates.price_of_row() <= half;
 }
 
 // As many columns as would separate the k best from the rest, judging by the estimates.

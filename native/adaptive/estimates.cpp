@@ -21,7 +21,11 @@ Prices::Prices(const PacLayer& layer) {
   column = cached ? 35 : 80;
   pull = cached ? 0.1 : 0.2;
   visit = cached ? 0.5 : 20;
-  add = cached ? 0.07 : 0.12;
+  // The sums of many rows are read and written again for every few columns.
+  if (layer.n <= 8 * lanes)
+    add = cached ? 0.07 : 0.12;
+  else
+    add = cached ? 0.12 : 0.4;
 }
 
 Estimates::Estimates(const PacLayer& layer, Coordinates& coordinates)

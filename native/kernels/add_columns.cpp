@@ -6,7 +6,7 @@ namespace softindex {
 namespace SOFTINDEX_TARGET {
 namespace {
 
-constexpr int64_t columns_at_once = 32;
+constexpr int64_t columns_at_once = 32, fetched_rows = 8 * lanes;
 
 // sums += sixteen rows of a column or fewer, times its number of the query. In double every product is exact.
 template <int registers>
@@ -47,9 +47,11 @@ constexpr AddStretch add_stretch_of[4] = {add_stretch<4 / few>, add_stretch<8 / 
 void add_columns(const ListedColumns& listed, int64_t rows, double* dots) {
   for (int64_t begin = 0; begin < listed.count; begin += columns_at_once) {
     const int64_t left = listed.count - begin, count = left < columns_at_once ? left : columns_at_once;
-    const int64_t ahead = left >= 2 * columns_at_once ? columns_at_once : 0;
+    const int64_t next = left >= 2 * columns_at_once ? columns_at_once : 0;
     for (int64_t first = 0; first < rows; first += lanes) {
       const int64_t quarters = rows - first < lanes ? (rows - first + 3) / 4 : 4;
+      // What is fetched of many rows would be gone from the cache before it is read.
+      const int64_t ahead = first < fetched_rows ? next : 0;
       add_stretch_of[quarters - 1](listed, listed.which + begin, count, ahead, first, dots + first);
     }
   }

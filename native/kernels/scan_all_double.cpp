@@ -16,6 +16,8 @@ constexpr int64_t together = 3;
 constexpr int64_t together = 1;
 #endif
 
+// Numbers of a row that are fetched before they are read.
+constexpr int64_t fetched_ahead = 512;
 // Registers of sixteen numbers.
 constexpr int steps = lanes / few;
 
@@ -46,7 +48,13 @@ template <int count>
 void dot_some(const float* rows, int64_t d, const float* query, double* dots) {
   Few total[count][steps] = {};
   const int64_t whole = d / lanes * lanes;
-  for (int64_t j = 0; j < whole; j += lanes) add_sixteen(total, rows + j, d, query + j);
+  for (int64_t j = 0; j < whole; j += lanes) {
+    // The CPU's own prefetching falls behind where rows are read together. After a row comes one of the next group.
+    const int64_t ahead = j + fetched_ahead;
+    const float* const next = rows + (ahead < d ? ahead : ahead + (count - 1) * d);
+    for (int r = 0; r < count; ++r) __builtin_prefetch(next + r * d, 0, 3);
+    add_sixteen(total, rows + j, d, query + j);
+  }
   if (whole < d) {
     float rest[lanes];
     copy_rest(query, whole, d, rest);

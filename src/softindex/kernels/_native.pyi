@@ -454,10 +454,12 @@ class Pac:
         goal: PacGoal,
         threads: int,
         rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
-        numbers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
-    ) -> tuple[tuple[int, int, int, int], tuple[float, float, float]]:
+        scores: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+        log_prob: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+        proven: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order="C", device="cpu")],
+    ) -> tuple[int, int, int, int, float, float, float]:
         """
-        The same for one query (d,): fill rows (k,), scores and log_prob (2, k), return costs and log_z.
+        The same for one query (d,): fill arrays (k,), return its costs and log_z.
         """
 
     @property
