@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from softindex import AdaptiveSoftmax
+from softindex import AdaptiveSoftmax, InputError
 
 MOST = 1.25
 """Multiplications, relative to a plain product.  A row that counts twice, or estimates in vain, cost less than it."""
@@ -100,3 +100,31 @@ def test_pac_still_wins_where_it_can():
     assert found.guarantee == "pac"
     assert found.ids[0] == 0
     assert found.multiplications <= 0.06 * weights.size
+
+
+def test_zeros_of_a_query_are_not_multiplied():
+    """As in the last layer of a digit classifier: ten long rows, and a query that is mostly zeros."""
+    rng = np.random.default_rng(4)
+    weights = rng.standard_normal((10, 25_088)).astype(np.float32)
+    query = np.where(rng.random(25_088) < 0.16, rng.standard_normal(25_088), 0).astype(np.float32)
+    found = AdaptiveSoftmax(weights).top_k(query, 1, temperature=1.0, guarantee="pac")
+    assert found.guarantee == "exact"
+    assert found.multiplications == 10 * np.count_nonzero(query)
+    assert found.items_scored == 10
+
+
+@pytest.mark.parametrize("wrong", [{"k": True}, {"k": 1.0}, {"epsilon": 1}, {"confidence": 1}, {"temperature": True}])
+def test_what_was_checked_once_is_not_taken_for_something_equal(wrong):
+    """Checked arguments are remembered, and True equals 1."""
+    weights, query = leading(20, 300, 5, np.random.default_rng(5))
+    soft, asked = AdaptiveSoftmax(weights), {"k": 1, "epsilon": 0.3, "confidence": 0.9, "temperature": 1}
+    soft.top_k(query, guarantee="pac", **asked)
+    with pytest.raises(InputError, match=min(wrong)):
+        soft.top_k(query, guarantee="pac", **asked | wrong)
+
+
+def test_one_temperature_may_be_an_array():
+    weights, query = leading(20, 300, 5, np.random.default_rng(6))
+    soft = AdaptiveSoftmax(weights)
+    one, other = (soft.top_k(query, 1, temperature=each, guarantee="pac") for each in (0.5, np.array([0.5])))
+    assert one.log_prob == other.log_prob

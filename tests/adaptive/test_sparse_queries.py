@@ -70,6 +70,23 @@ def test_nothing_of_another_query_stays_behind(made):
     np.testing.assert_array_equal(found.log_prob, expected.log_prob)
 
 
+@pytest.mark.parametrize("n", [3, 10, 40])
+@pytest.mark.parametrize("beginning", ["zeros", "numbers"])
+def test_a_query_that_begins_unlike_the_rest_has_one_answer(n, beginning):
+    """What its first numbers are only decides how it is read: not the bits of the answer, and not what it cost."""
+    d, rng = 30_000, np.random.default_rng(n)
+    weights = (rng.standard_normal((n, d)) / np.sqrt(d)).astype(np.float32)
+    dense = rng.standard_normal(d).astype(np.float32)
+    dense[slice(0, 5000) if beginning == "zeros" else slice(5000, None)] = 0
+    soft, where = AdaptiveSoftmax(weights), np.flatnonzero(dense)
+    for query in (dense, 300 * weights[1] * (dense != 0)):
+        found, expected = (
+            soft.top_k(each, 2, temperature=1.0, guarantee="pac", threads=1) for each in (query, (where, query[where]))
+        )
+        for name in ("ids", "scores", "log_prob", "guarantee", "multiplications", "bytes_read", "items_scored"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
 def test_zeros_and_repeated_indices(made):
     soft, indices, values, dense = made
     options = {"temperature": 0.5, "guarantee": "pac"}
