@@ -17,10 +17,10 @@ struct GivenRows {
 
 struct PacLayer {
   int64_t n, d;
-  int64_t stride;                // n below sixteen, else rounded up to a multiple of sixteen
-  const float* columns;          // (d + spare(), stride): without the heavy numbers, which are zero here, as is the rest
-  const float* scales;           // (padded(d)) root mean square of each column
-  int64_t kept;                  // heavy numbers of each row: those that stand out in their columns
+  int64_t stride;        // n below sixteen, else rounded up to a multiple of sixteen
+  const float* columns;  // (d + spare(), stride): without the heavy numbers, which are zero here, as is the rest
+  const float* scales;   // (padded(d)) root mean square of each column
+  int64_t kept;          // heavy numbers of each row: those that stand out in their columns
   const int64_t* heavy_columns;  // (n, kept)
   const float* heavy;            // (n, kept)
   const double* energies;        // (n) mean over columns of the row's square over the column's mean square
