@@ -88,8 +88,8 @@ bool Coordinates::survey(const Kernels& kernels, double limit, bool listed) {
       seen_ = {seen_.squares + found.squares, seen_.numbers + found.numbers};
     }
   }
-  numbers_ = seen_.numbers;
-  return measure(seen_.squares, limit);
+  measure(seen_);
+  return squared_norm_ <= limit;
 }
 
 bool Coordinates::start(const Kernels& kernels, const float* query, double limit, uint64_t seed) {
@@ -129,16 +129,18 @@ bool Coordinates::start(const Kernels& kernels, const SparseQuery& query, double
   return finish(moments, limit, seed);
 }
 
-bool Coordinates::measure(double squares, double limit) {
+void Coordinates::measure(const Survey& found) {
+  numbers_ = found.numbers;
+  squared_norm_ = found.squares;
   // Rounded up: squares are added in float32, sixteen at a time, and tiny ones lose digits.
-  norm_ = std::sqrt(squares * (1 + 2e-6) + 2e-45 * (double)layer_.d);
-  return squares <= limit;
+  norm_ = std::sqrt(squared_norm_ * (1 + 2e-6) + 2e-45 * (double)layer_.d);
+  is_surveyed_ = true;
 }
 
 bool Coordinates::finish(const ColumnMoments& moments, double limit, uint64_t seed) {
   const double squares = fold(moments.squares);
-  numbers_ = moments.numbers;
-  if (!measure(squares, limit)) return false;
+  measure({squares, moments.numbers});
+  if (!(squares <= limit)) return false;
   squared_weights_ = fold(moments.squared_weights);
   used_ = moments.used;
   for (size_t level = 1; level < tree_.size(); ++level) sum_tree(level);
@@ -188,6 +190,7 @@ void Coordinates::clear() {
   touched_.clear();
   listed_upto_ = 0;
   seen_ = {};
+  is_surveyed_ = false;
   which_.clear();
   values_.clear();
   scales_.clear();

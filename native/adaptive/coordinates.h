@@ -33,6 +33,10 @@ class Coordinates {
   // Then looks at the others without copying them: enough to score rows. listed: whether to list the columns where the
   // query is not zero in the same pass. False where its length is not at most the root of `limit`, or no number.
   bool survey(const Kernels& kernels, double limit, bool listed);
+  // What a survey found elsewhere.
+  void measure(const Survey& found);
+  bool is_surveyed() const { return is_surveyed_; }
+  double squared_norm() const { return squared_norm_; }  // as it was added up
   // Copies and weighs a query (d), after which columns can be drawn. False as above.
   bool start(const Kernels& kernels, const float* query, double limit, uint64_t seed);
   // The same for a query of few numbers: values (count) at the increasing columns `indices`.
@@ -59,7 +63,6 @@ class Coordinates {
   const int32_t* list_numbers(const Kernels& kernels);
 
  private:
-  bool measure(double squares, double limit);
   void list(const Kernels& kernels, int64_t begin, int64_t end);
   bool finish(const ColumnMoments& moments, double limit, uint64_t seed);
   void clear();
@@ -82,7 +85,8 @@ class Coordinates {
   Stream stream_{};
   uint64_t draws_ = 0;
   Uniforms two_{};  // the numbers of this draw and its neighbour
-  double norm_ = 0, total_ = 0, squared_weights_ = 0;
+  bool is_surveyed_ = false;
+  double squared_norm_ = 0, norm_ = 0, total_ = 0, squared_weights_ = 0;
   double taken_ = 0;     // share of the columns drawn so far
   double rejected_ = 0;  // weight in the tree of columns that were drawn
   int64_t numbers_ = 0, used_ = 0;

@@ -43,14 +43,19 @@ bool FullScan::by_columns(const Kernels& kernels, const ScanRequest& request) {
 void FullScan::multiply(const Kernels& kernels, const ScanRequest& request) {
   const float* const query = request.coordinates.query();
   const int64_t n = layer_.n;
+  if (!request.coordinates.is_surveyed()) {
+    Survey found = {};
+    reader_.scan(kernels, 0, n, query, logits_.data(), &found);
+    return request.coordinates.measure(found);
+  }
   if (request.threads == 1 || (double)n * (double)layer_.d < numbers_for_threads)
-    return reader_.scan(kernels, 0, n, query, logits_.data());
+    return reader_.scan(kernels, 0, n, query, logits_.data(), nullptr);
   const int64_t each = std::max(rows_at_once, (1 << 18) / layer_.d / rows_at_once * rows_at_once);
   parallel((n + each - 1) / each, request.threads, [&](const auto& next) {
     RowReader reader(layer_);
     for (int64_t task = next(); task >= 0; task = next()) {
       const int64_t first = task * each;
-      reader.scan(kernels, first, std::min(n, first + each), query, logits_.data() + first);
+      reader.scan(kernels, first, std::min(n, first + each), query, logits_.data() + first, nullptr);
     }
   });
 }

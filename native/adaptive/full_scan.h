@@ -31,6 +31,8 @@ class FullScan {
 
   // Row by row. False where a logit is no number.
   bool by_rows(const Kernels& kernels, const ScanRequest& request);
+  // Whether a scan by rows can look at the query on the way: where there are few rows, another pass would count.
+  bool can_survey() const { return layer_.n < 7 && layer_.d > short_row && layer_.rows.number == Number::float32; }
   // By the columns that the query uses: cheaper where they are few.
   bool by_columns(const Kernels& kernels, const ScanRequest& request);
 

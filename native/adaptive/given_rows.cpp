@@ -42,7 +42,8 @@ double RowReader::dot(const Kernels& kernels, int64_t row, const float* query) {
   return result;
 }
 
-void RowReader::scan(const Kernels& kernels, int64_t begin, int64_t end, const float* query, double* dots) {
+void RowReader::scan(const Kernels& kernels, int64_t begin, int64_t end, const float* query, double* dots,
+                     Survey* found) {
   const int64_t d = layer_.d;
   if (layer_.rows.number == Number::float32) {
     const float* const first = (const float*)layer_.rows.first;
@@ -50,7 +51,8 @@ void RowReader::scan(const Kernels& kernels, int64_t begin, int64_t end, const f
     for (int64_t row = begin; row < end; row += step) {
       check_interrupt();
       const int64_t count = std::min(step, end - row);
-      kernels.scan_all_double({first + row * d, count, d, first + layer_.n * d}, query, dots + (row - begin));
+      kernels.scan_all_double({first + row * d, count, d, first + layer_.n * d}, query, dots + (row - begin),
+                              row == begin ? found : nullptr);
     }
     return;
   }

@@ -17,8 +17,9 @@ class RowReader {
 
   // query: d numbers.
   double dot(const Kernels& kernels, int64_t row, const float* query);
-  // The same for the rows begin <= row < end, at the speed of memory.
-  void scan(const Kernels& kernels, int64_t begin, int64_t end, const float* query, double* dots);
+  // The same for the rows begin <= row < end, at the speed of memory. found: what a survey finds in the query, for
+  // float32 rows that are not short; or nullptr.
+  void scan(const Kernels& kernels, int64_t begin, int64_t end, const float* query, double* dots, Survey* found);
 
  private:
   void add_up(const Kernels& kernels, int64_t row, int64_t count, const float* query, double* dots);

@@ -72,7 +72,11 @@ bool Pac::start(const Kernels& kernels, const PacRequest& request, int64_t q, Wo
     const float* const query = queries.dense + q * layer_.d;
     const double guess = work.coordinates.glance(kernels, query);
     if (!work.estimates.are_affordable(guess, largest_share)) {
-      if (!work.coordinates.survey(kernels, queries.limit, work.estimates.scans_columns(guess))) return false;
+      const bool listed = work.estimates.scans_columns(guess);
+      // Nothing could make estimates affordable: the rows are scored in any case.
+      if (!listed && work.scan.can_survey() && !work.estimates.are_affordable((double)layer_.d, largest_share))
+        return true;
+      if (!work.coordinates.survey(kernels, queries.limit, listed)) return false;
       if (!work.estimates.are_affordable((double)work.coordinates.numbers(), largest_share)) return true;
     }
     return work.coordinates.start(kernels, query, queries.limit, request.seed);
@@ -141,18 +145,28 @@ bool Pac::estimate(const Kernels& kernels, const PacRequest& request, int64_t q,
 PacCost Pac::scan(const Kernels& kernels, const PacRequest& request, int64_t q, Workspace& work,
                   const PacAnswers& answers) const {
   const int64_t n = layer_.n, width = layer_.rows.number == Number::float32 ? 4 : 2;
-  const bool by_columns = work.estimates.scans_columns((double)work.coordinates.numbers());
-  const int64_t numbers = by_columns ? work.coordinates.numbers() : layer_.d;
   const ScanRequest wanted = {work.coordinates, request.temperature, request.goal.k, excluded(request, q),
                               request.queries.b == 1 ? request.threads : 1};
   FullScan& scan = work.scan;
-  if (!(by_columns ? scan.by_columns(kernels, wanted) : scan.by_rows(kernels, wanted)))
-    return {Outcome::damaged, 0, 0, 0};
+  bool numbers_only = true, scanned = !work.coordinates.is_surveyed();
+  if (scanned) {
+    numbers_only = scan.by_rows(kernels, wanted);
+    if (!(work.coordinates.squared_norm() <= request.queries.limit)) return {Outcome::refused, 0, 0, 0};
+  }
+  // A query that begins unlike the rest has the answer of the same one in sparse form.
+  const bool by_columns = work.estimates.scans_columns((double)work.coordinates.numbers());
+  const int64_t numbers = by_columns ? work.coordinates.numbers() : layer_.d;
+  if (by_columns)
+    numbers_only = scan.by_columns(kernels, wanted);
+  else if (!scanned)
+    numbers_only = scan.by_rows(kernels, wanted);
+  if (!numbers_only) return {Outcome::damaged, 0, 0, 0};
   // Sixteen running sums over all columns, or one over those that a query uses.
   const double additions = by_columns ? (double)numbers : (double)numbers / lanes, log_z = scan.log_z();
   const double around = rounding(request, work, additions) + 1e-12 + 0x1p-50 * std::fabs(log_z);
   write(request, q, scan.best(), [&](int64_t row) { return scan.logit(row); }, {log_z, log_z, log_z}, around, answers);
-  return {Outcome::scanned, n, n * numbers, n * numbers * (by_columns ? 4 : width)};
+  const int64_t before = scanned && by_columns ? n * layer_.d : 0;
+  return {Outcome::scanned, n, n * numbers + before, n * numbers * (by_columns ? 4 : width) + before * width};
 }
 
 // How far any logit in double may be off: by a product with so many additions, both biases and the temperature.

@@ -35,7 +35,7 @@
   KERNEL(Survey, survey, (const float* numbers, int64_t count))                                                        \
   KERNEL(Survey, list_numbers, (const float* numbers, int64_t count, int64_t first, int32_t* which))                   \
   KERNEL(void, scan_double, (Rows rows, int64_t stride, const float* query, double* sums))                             \
-  KERNEL(void, scan_all_double, (Rows rows, const float* query, double* dots))                                         \
+  KERNEL(void, scan_all_double, (Rows rows, const float* query, double* dots, Survey* found))                          \
   KERNEL(double, make_logits, (double* dots, int64_t count, const LogitTerms& terms))                                  \
   KERNEL(double, sum_exponentials, (const double* logits, int64_t count, double peak))                                 \
   KERNEL(void, weigh_columns,                                                                                          \

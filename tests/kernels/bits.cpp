@@ -198,7 +198,7 @@ void in_double(const Kernels& kernels, Numbers& numbers) {
   const std::vector<float> items = numbers.reals<float>(rows * d), query = padded_query(numbers, d);
   std::vector<double> wide(query.begin(), query.end()), dots(rows);
   Hash().add(kernels.double_dot(items.data(), wide.data(), d)).print("double_dot");
-  kernels.scan_all_double(matrix(items, rows, d), query.data(), dots.data());
+  kernels.scan_all_double(matrix(items, rows, d), query.data(), dots.data(), nullptr);
   Hash().add(dots).print("scan_all_double");
   const std::vector<float> long_rows = numbers.reals<float>(4 * 48), long_query = numbers.reals<float>(48);
   for (int64_t count = 1; count <= 4; ++count) {

@@ -94,9 +94,11 @@ def is_plain(queries: Any, dim: int) -> bool:
 
 def as_given(queries: Any, dim: int) -> Given | None:
     """Queries that native code takes as they are; None for others."""
-    if is_plain(queries, dim):
-        return Given(queries[None], True, MAX_SQUARED_NORM)
-    sparse = None if type(queries) is np.ndarray else as_sparse(queries, dim)
+    if type(queries) is np.ndarray:
+        rows = queries if queries.ndim == 2 and len(queries) else queries[None]
+        fits = queries.ndim <= 2 and queries.flags.c_contiguous and is_plain(rows[0], dim)
+        return Given(rows, queries.ndim == 1, MAX_SQUARED_NORM) if fits else None
+    sparse = as_sparse(queries, dim)
     return None if sparse is None else Given(np.empty((len(sparse), 0), np.float32), sparse.single, sparse=sparse)
 
 

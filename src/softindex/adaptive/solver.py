@@ -101,7 +101,7 @@ class Solver:
         found = self.pac.answer(call, goal, level)
         if found.refused():
             # Says what is wrong, or that the length is just allowed.
-            checked, _ = check_given(call.vectors[0], self.layer.rows.d)
+            checked, _ = check_given(call.vectors[0] if call.single else call.vectors, self.layer.rows.d)
             found = self.pac.answer(replace(call, vectors=checked, limit=math.inf), goal, level)
         return found
 
