@@ -7,6 +7,8 @@ x_train, y_train, x_test and y_test.  Without --data a few blurred strokes stand
 """
 
 import argparse
+import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +16,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.tables import place
-from experiments.harness.heads import measure
+from benchmarks.tables import Table, place
+from experiments.harness.heads import CONFIDENCE, EPSILON, measure, plain
+from softindex import AdaptiveSoftmax
+from softindex.evaluate.timing import take_turns
 
 SIDE, FILTERS, WINDOW, CLASSES = 28, 32, 5, 10
 BATCH, RATE, MOMENTUM = 100, 0.05, 0.9
@@ -65,6 +69,38 @@ def train(network, images, labels, epochs):
             descent.step()
 
 
+def plain_batch(weights, bias, queries):
+    """Probabilities (b, n) in float32: one product for all queries."""
+    logits = queries @ weights.T + bias
+    logits -= logits.max(axis=1, keepdims=True)
+    np.exp(logits, out=logits)
+    logits /= logits.sum(axis=1, keepdims=True)
+    return logits
+
+
+def against_numpy(weights, bias, queries, batch=100):
+    """A table of pac against NumPy alone, with one query and with many in a call."""
+    soft, rows = AdaptiveSoftmax(weights, bias), []
+    options = {"temperature": 1.0, "epsilon": EPSILON, "confidence": CONFIDENCE, "guarantee": "pac", "threads": 1}
+    pac, one = partial(soft.top_k, k=1, **options), partial(plain, weights, bias)
+    loop, product = lambda part: [one(query) for query in part], partial(plain_batch, weights, bias)
+    parts = [queries[begin : begin + batch] for begin in range(0, len(queries), batch)]
+    for said, ways, given, count in (
+        ("one", {"a product": one, "pac": pac}, queries, 1),
+        (str(batch), {"a product for each": loop, "one product": product, "pac": pac}, parts, batch),
+    ):
+        take_turns(ways, given[:2])
+        taken = take_turns(ways, given, clock=time.process_time)
+        medians = {way: float(np.median(seconds)) / count for way, seconds in taken.items()}
+        rows += [[said, way, f"{each * 1e6:.1f}", f"{each / medians['pac']:.2f}"] for way, each in medians.items()]
+    return Table(
+        "pac against NumPy alone: microseconds of processor time per query (medians, one thread, in turns), and how "
+        "many times as long as pac",
+        ["queries in a call", "how", "microseconds", "relative to pac"],
+        rows,
+    )
+
+
 @torch.no_grad()
 def report(network, images, labels, epochs):
     """What was trained in words, and tables of the head on test images."""
@@ -77,6 +113,7 @@ def report(network, images, labels, epochs):
         seen[CALIBRATION:],
         names=("digits", "images"),
     )
+    tables.append(against_numpy(network.head.weight.numpy(), network.head.bias.numpy(), seen[CALIBRATION:]))
     said = (
         f"Weights after {epochs} epochs of the training images; {right:.1%} of {len(labels)} test images right; "
         f"{(seen != 0).mean():.0%} of the features are not zero."

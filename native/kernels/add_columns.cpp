@@ -6,7 +6,7 @@ namespace softindex {
 namespace SOFTINDEX_TARGET {
 namespace {
 
-constexpr int64_t columns_at_once = 32, fetched_rows = 8 * lanes;
+constexpr int64_t columns_at_once = 32, fetched_rows = 8 * lanes, most_fetched = 128;
 
 // sums += sixteen rows of a column or fewer, times its number of the query. In double every product is exact.
 template <int registers>
@@ -45,9 +45,11 @@ constexpr AddStretch add_stretch_of[4] = {add_stretch<4 / few>, add_stretch<8 / 
 // dots (rows) += columns which[r], each times its number of the query; up to three numbers after the last row are not
 // defined.
 void add_columns(const ListedColumns& listed, int64_t rows, double* dots) {
+  // As far ahead as the first cache has room for.
+  const int64_t farthest = rows <= 2 * lanes ? most_fetched : columns_at_once;
   for (int64_t begin = 0; begin < listed.count; begin += columns_at_once) {
     const int64_t left = listed.count - begin, count = left < columns_at_once ? left : columns_at_once;
-    const int64_t next = left >= 2 * columns_at_once ? columns_at_once : 0;
+    const int64_t next = left >= columns_at_once + farthest ? farthest : 0;
     for (int64_t first = 0; first < rows; first += lanes) {
       const int64_t quarters = rows - first < lanes ? (rows - first + 3) / 4 : 4;
       // What is fetched of many rows would be gone from the cache before it is read.
