@@ -146,16 +146,15 @@ class AdaptiveSoftmax:
             MethodError: When there is no such guarantee, or nothing was calibrated.
             UnknownIdError: When `exclude` or `allow` has a number that is no class, unless `unknown` is "ignore".
         """
-        pac = guarantee == "pac"
+        pac, found = guarantee == "pac", None
         if pac and exclude is None and allow is None:
             check_unknown(unknown)
             found = self._solver.pac.answer_one(queries, (k, epsilon, confidence, temperature), threads)
-            if found is not None:
-                return found
+        if found is not None:
+            return found
         given = as_given(queries, self.dim) if pac else None
         call = self._call(queries, temperature, (exclude, allow, unknown), threads, given)
-        count = check_count(k, "k", len(self))
-        call.exclusion.check_fits(count)
+        call.exclusion.check_fits(count := check_count(k, "k", len(self)))
         if pac:
             return collect_estimated(self._solver.estimate(call, count, epsilon, confidence), len(self), call.single)
         answers = self._solver.best(call, count, epsilon, confidence, guarantee)
