@@ -25,6 +25,8 @@ METHODS = {
     "midx-pq": "MIDX, product codes",
     "midx-rq": "MIDX, residual codes",
     "midx-beyond": "MIDX, weighted",
+    "midx-systematic": "MIDX, weighted, systematic draws",
+    "oracle": "draws from the softmax itself",
     "two-level-s": "two-level, s-2ls",
     "two-level-sd": "two-level, sd-2ls",
 }
@@ -35,6 +37,8 @@ RECENT = 4096
 """Recent queries kept for refreshing the weighted index."""
 IGNORED = -100
 """Target that does not count, as in torch."""
+WEIGHTED = ("midx-beyond", "midx-systematic")
+"""Methods that are refreshed with recent queries."""
 UNSAMPLED = ("full", "fused", "sce", "rece")
 """Methods without a sampler."""
 BUCKETS, SHARE = 16, 2
@@ -66,7 +70,7 @@ class Objective(nn.Module):
         """Mean loss of queries (b, d) with targets (b,); IGNORED targets do not count."""
         if self.sampled is None:
             return self.unsampled(queries, targets, items, bias)
-        if self.method == "midx-beyond":
+        if self.method in WEIGHTED:
             seen = queries.detach()[targets != IGNORED]
             self.recent = torch.cat([seen, self.recent.reshape(-1, queries.shape[-1])])[:RECENT]
         return self.sampled(queries, targets, items, bias=bias)
@@ -77,9 +81,9 @@ class Objective(nn.Module):
         if self.sampled is None:
             return
         data = {"bias": bias}
-        if self.method in ("unigram", "in-batch", "midx-beyond"):
+        if self.method in ("unigram", "in-batch", *WEIGHTED):
             data["frequencies"] = self.counts
-        if self.method == "midx-beyond" and len(self.recent):
+        if self.method in WEIGHTED and len(self.recent):
             data["queries"] = self.recent
         self.sampled.sampler.refresh(items, **data)
 
@@ -106,13 +110,16 @@ def _unsampled_loss(method, items, draws):
 
 
 def _sampled_loss(method, items, draws, codewords):
+    weighted = {"codewords": codewords, "quantizer": "rq", "residual": "weighted"}
     makers = {
         "uniform": lambda: UniformSampler(items),
         "unigram": lambda: UnigramSampler(items),
         "in-batch": lambda: InBatchSampler(items),
         "midx-pq": lambda: MIDXSampler(items, codewords=codewords, quantizer="pq", residual="uniform"),
         "midx-rq": lambda: MIDXSampler(items, codewords=codewords, quantizer="rq", residual="uniform"),
-        "midx-beyond": lambda: MIDXSampler(items, codewords=codewords, quantizer="rq", residual="weighted"),
+        "midx-beyond": lambda: MIDXSampler(items, **weighted),
+        "midx-systematic": lambda: MIDXSampler(items, drawing="systematic", **weighted),
+        "oracle": lambda: MIDXSampler(items, codewords=codewords, residual="oracle"),
         "two-level-s": lambda: TwoLevelSampler(items, method="s-2ls", threads=torch.get_num_threads()),
         "two-level-sd": lambda: TwoLevelSampler(items, method="sd-2ls", threads=torch.get_num_threads()),
     }

@@ -40,6 +40,8 @@ MAKERS = {
         for residual in ("uniform", "weighted", "exact", "oracle")
         for mix in (0.0, 0.2)
     },
+    "midx, systematic": lambda n: midx(n, drawing="systematic"),
+    "midx, systematic, mixed": lambda n: midx(n, residual="weighted", unigram_mix=0.2, drawing="systematic"),
     "midx, many codewords": lambda n: midx(n, codewords=40),
     "learnable rq": lambda n: LearnableMIDXSampler(n, D, codewords=6),
     "learnable pq": lambda n: LearnableMIDXSampler(n, D, codewords=6, quantizer="pq", residual="weighted"),

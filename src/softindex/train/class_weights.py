@@ -34,7 +34,7 @@ def fit_class_weights(tables: dict[str, Tensor], items: Tensor, bias: Tensor | N
     cluster = tables["cluster"].long()
     log_weight = base
     for _ in range(ROUNDS):
-        log_mass = segment_logsumexp(log_weight, cluster, len(tables["first"]) ** 2)
+        log_mass = segment_logsumexp(log_weight, cluster, len(tables["offsets"]) - 1)
         frequency = _log_mean_clusters(CodewordLaw(Tables(tables | {"log_mass": log_mass}), rows))
         change = target - (frequency - log_mass)[cluster] - base
         # NaN is a class that neither distribution draws: leave its weight alone.
@@ -56,9 +56,9 @@ def _log_mean_softmax(queries: Tensor, items: Tensor, bias: Tensor) -> Tensor:
 
 
 def _log_mean_clusters(law: CodewordLaw) -> Tensor:
-    """log of the mean probability of each cluster, (codewords ** 2,)."""
-    total = torch.zeros(law.codewords, law.codewords, dtype=torch.float64)
-    step = max(1, BLOCK // law.codewords**2)
+    """log of the mean probability of each cluster, (clusters,)."""
+    total = torch.zeros_like(law.log_mass)
+    step = max(1, BLOCK // law.clusters)
     for begin in range(0, len(law.s1), step):
         here = slice(begin, begin + step)
         total += torch.exp(law.s1[here, :, None] + law.s2[here, None] + law.log_mass - law.log_z[here, :, None]).sum(0)

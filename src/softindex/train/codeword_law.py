@@ -22,7 +22,7 @@ from torch import Tensor
 
 from softindex.records import Floats
 from softindex.train.contract import Tables
-from softindex.train.drawing import cumulate, draw, log_normalise
+from softindex.train.drawing import cumulate, draw, find_rest, log_normalise
 from softindex.train.segments import blocks_of_segments, find_in_segments, segment_logsumexp
 
 __all__ = ["ClusterSoftmaxLaw", "CodewordLaw", "SoftmaxLaw", "cluster_tables", "weight_tables"]
@@ -39,13 +39,13 @@ SMALLEST = 1e-280
 
 def cluster_tables(codes: NDArray[np.int32], first: Floats, second: Floats) -> dict[str, Tensor]:
     """Tables of a multi-index: the codebooks, the cluster of each class, and the classes cluster by cluster."""
-    codewords = len(first)
-    cluster = torch.from_numpy(codes[:, 0].astype(np.int64) * codewords + codes[:, 1])
-    sizes = torch.bincount(cluster, minlength=codewords**2)
+    clusters = len(first) * len(second)
+    cluster = torch.from_numpy(codes[:, 0].astype(np.int64) * len(second) + codes[:, 1])
+    sizes = torch.bincount(cluster, minlength=clusters)
     return {
         "first": torch.from_numpy(first),
         "second": torch.from_numpy(second),
-        "cluster": cluster.int() if codewords < 1 << 15 else cluster,
+        "cluster": cluster.int() if clusters < 1 << 31 else cluster,
         "order": torch.argsort(cluster, stable=True),
         "offsets": torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)]),
     }
@@ -81,17 +81,17 @@ class CodewordLaw:
     def __init__(self, tables: Tables, queries: Tensor, books: tuple[Tensor, Tensor] | None = None) -> None:
         first, second = books or (tables["first"], tables["second"])
         self.tables, self.queries = tables, queries
-        self.codewords = len(first)
+        self.columns, self.clusters = len(second), len(first) * len(second)
         self.s1, self.s2 = (queries @ first.T).double(), (queries @ second.T).double()
         if "first_bias" in tables:
             self.s1, self.s2 = self.s1 + tables["first_bias"], self.s2 + tables["second_bias"]
         log_mass = self._log_masses()
-        self.log_mass = log_mass.reshape(*log_mass.shape[:-1], self.codewords, self.codewords)
+        self.log_mass = log_mass.reshape(*log_mass.shape[:-1], len(first), self.columns)
         self.log_first = self.s1 + self._log_psi()
         self.log_z = torch.logsumexp(self.log_first, 1, keepdim=True)
 
     def _log_masses(self) -> Tensor:
-        """Log-weights (..., codewords ** 2) of the clusters."""
+        """Log-weights (..., clusters) of the clusters."""
         return self.tables["log_mass"]
 
     def _log_psi(self) -> Tensor:
@@ -109,19 +109,33 @@ class CodewordLaw:
         return log_psi
 
     def draw(self, n: int, generator: torch.Generator | None) -> Tensor:
-        """Draw n classes per query, (b, n)."""
+        """Draw n classes per query independently, (b, n)."""
         k1 = draw(self.log_first, n, generator)
-        step = max(1, CACHED // (n * self.codewords))
-        parts = []
-        for begin in range(0, len(k1), step):
-            weights = self._second_weights(slice(begin, begin + step), k1[begin : begin + step])
-            parts.append(draw(weights.flatten(0, 1), 1, generator).view(-1, n))
-        k2 = torch.cat(parts)
+        k2 = torch.cat([draw(weights, 1, generator).view(-1, n) for _, weights in self._blocks(k1)])
         uniforms = torch.rand(k1.shape, generator=generator, device=k1.device, dtype=torch.float64)
-        return self._draw_inside(k1 * self.codewords + k2, uniforms)
+        return self._draw_inside(k1 * self.columns + k2, uniforms)
+
+    def find(self, uniforms: Tensor) -> Tensor:
+        """The classes (b, n) that numbers (b, n) in [0, 1) select: the inverse of the cumulative distribution.
+
+        Classes are in the order of their first codes, then of their second codes, then in that of the tables.
+        """
+        k1, rest = find_rest(cumulate(self.log_first), uniforms)
+        parts = [
+            find_rest(cumulate(weights), rest[rows].reshape(-1, 1)) for rows, weights in self._blocks(k1)
+        ]
+        k2, rest = (torch.cat(part).view(k1.shape) for part in zip(*parts, strict=True))
+        return self._draw_inside(k1 * self.columns + k2, rest)
+
+    def _blocks(self, k1: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """For blocks of queries: their rows, and the log-weights (r * n, columns) of second codewords after k1 (b, n)."""
+        step = max(1, CACHED // (k1.shape[1] * self.columns))
+        for begin in range(0, len(k1), step):
+            rows = slice(begin, begin + step)
+            yield rows, self._second_weights(rows, k1[rows]).flatten(0, 1)
 
     def _second_weights(self, rows: slice, k1: Tensor) -> Tensor:
-        """Log-weights (r, n, codewords) of the second codeword given the first codewords (r, n) of these rows."""
+        """Log-weights (r, n, columns) of the second codeword given the first codewords (r, n) of these rows."""
         return self.log_mass[k1] + self.s2[rows, None]
 
     def _draw_inside(self, cluster: Tensor, uniforms: Tensor) -> Tensor:
@@ -141,7 +155,7 @@ class CodewordLaw:
         return log_q + self.tables["log_weight"][ids] if "log_weight" in self.tables else log_q
 
     def _log_codes(self, cluster: Tensor) -> Tensor:
-        k1, k2 = cluster // self.codewords, cluster % self.codewords
+        k1, k2 = cluster // self.columns, cluster % self.columns
         return self.s1.gather(1, k1) + self.s2.gather(1, k2) - self.log_z
 
 
@@ -153,10 +167,10 @@ class ClusterSoftmaxLaw(CodewordLaw):
     def _draw_inside(self, cluster: Tensor, uniforms: Tensor) -> Tensor:
         rows = torch.arange(len(cluster), device=cluster.device).repeat_interleave(cluster.shape[1])
         # Many draws of a query may fall into one cluster: score its classes once.
-        keys, which = torch.unique(rows * self.codewords**2 + cluster.flatten(), return_inverse=True)
+        keys, which = torch.unique(rows * self.clusters + cluster.flatten(), return_inverse=True)
         order = torch.argsort(which)
         which, flat, drawn = which[order], uniforms.flatten()[order], []
-        for at, members, scores, pair in self._members(keys // self.codewords**2, keys % self.codewords**2):
+        for at, members, scores, pair in self._members(keys // self.clusters, keys % self.clusters):
             count = at.stop - at.start
             log_p = scores - segment_logsumexp(scores, pair, count)[pair]
             begin, end = torch.searchsorted(which, torch.tensor([at.start, at.stop], device=which.device)).tolist()
@@ -171,8 +185,8 @@ class ClusterSoftmaxLaw(CodewordLaw):
         cluster = self.tables["cluster"][ids].long()
         rows = torch.arange(len(ids), device=ids.device).repeat_interleave(ids.shape[1])
         # Many classes may share a cluster: sum each cluster once.
-        keys, which = torch.unique(rows * self.codewords**2 + cluster.flatten(), return_inverse=True)
-        members = self._members(keys // self.codewords**2, keys % self.codewords**2)
+        keys, which = torch.unique(rows * self.clusters + cluster.flatten(), return_inverse=True)
+        members = self._members(keys // self.clusters, keys % self.clusters)
         sums = torch.cat([segment_logsumexp(scores, pair, at.stop - at.start) for at, _, scores, pair in members])
         inside = (self._scores(rows, ids.flatten()) - sums[which]).view(ids.shape)
         return self._log_codes(cluster) + self.log_mass.flatten()[cluster] + inside
@@ -214,8 +228,8 @@ class SoftmaxLaw(CodewordLaw):
             scores = scores + tables["log_weight"]
         self.scores = scores
         cluster = tables["cluster"].long()
-        quantised = self.s1[:, cluster // self.codewords] + self.s2[:, cluster % self.codewords]
-        return segment_logsumexp(scores - quantised, cluster, self.codewords**2)
+        quantised = self.s1[:, cluster // self.columns] + self.s2[:, cluster % self.columns]
+        return segment_logsumexp(scores - quantised, cluster, self.clusters)
 
     def _log_psi(self) -> Tensor:
         return torch.logsumexp(self.log_mass + self.s2[:, None], 2)

@@ -204,7 +204,7 @@ class Sampler(nn.Module):
         positives: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Negatives:
-        """Draw n classes per query, independently and with replacement.
+        """Draw n classes per query with replacement, each from q, and independently unless the sampler says otherwise.
 
         Args:
             queries: Query vectors, (b, d).

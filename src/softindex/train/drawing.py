@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["cumulate", "draw", "find", "log_normalise"]
+__all__ = ["BELOW_ONE", "cumulate", "draw", "find", "find_rest", "log_normalise", "spread_uniforms"]
+
+BELOW_ONE = 1 - 2**-53
+"""The largest number below one."""
 
 
 def log_normalise(log_weights: Tensor) -> Tensor:
@@ -34,3 +37,25 @@ def draw(log_weights: Tensor, n: int, generator: torch.Generator | None) -> Tens
     """Draw n positions from each row of log-weights (b, k): (b, n) int64."""
     uniforms = torch.rand(len(log_weights), n, generator=generator, device=log_weights.device, dtype=torch.float64)
     return find(cumulate(log_weights), uniforms)
+
+
+def find_rest(cumulative: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """Positions as `find` gives them, and how far through its position each number is, in [0, 1).
+
+    If a number is uniform, so is its rest given the position: it can select again inside that position.
+    """
+    positions = find(cumulative, uniforms)
+    ends = cumulative.gather(-1, positions)
+    begins = torch.where(positions > 0, cumulative.gather(-1, (positions - 1).clamp(min=0)), 0.0)
+    return positions, ((uniforms - begins) / (ends - begins)).clamp(0.0, BELOW_ONE)
+
+
+def spread_uniforms(
+    b: int, n: int, generator: torch.Generator | None, device: torch.device | None = None
+) -> Tensor:
+    """Numbers (b, n) in [0, 1), n of each row at equal distances: each is uniform, and no two of a row are independent.
+
+    Every interval of length l holds n l of a row's numbers, rounded up or down.
+    """
+    first = torch.rand(b, 1, generator=generator, device=device, dtype=torch.float64)
+    return (first + torch.arange(n, device=device, dtype=torch.float64) / n) % 1.0

@@ -17,12 +17,14 @@ from softindex.train.class_weights import fit_class_weights
 from softindex.train.codebooks import QUANTIZERS, Codebooks, Quantizer, fit_codebooks, query_metric
 from softindex.train.codeword_law import ClusterSoftmaxLaw, CodewordLaw, SoftmaxLaw, cluster_tables, weight_tables
 from softindex.train.contract import RefreshInput, Sampler, Tables
-from softindex.train.drawing import cumulate, find, log_normalise
+from softindex.train.drawing import BELOW_ONE, cumulate, find, log_normalise, spread_uniforms
 
-__all__ = ["RESIDUALS", "MIDXSampler", "Residual"]
+__all__ = ["DRAWINGS", "RESIDUALS", "Drawing", "MIDXSampler", "Residual"]
 
 Residual = Literal["uniform", "weighted", "exact", "oracle"]
 RESIDUALS: tuple[str, ...] = get_args(Residual)
+Drawing = Literal["independent", "systematic"]
+DRAWINGS: tuple[str, ...] = get_args(Drawing)
 LIGHTEST = 1e-12
 """Least weight of a class in k-means, relative to the heaviest: every class must be able to get a codeword."""
 
@@ -45,6 +47,12 @@ class MIDXSampler(Sampler):
               also make each class as frequent over those queries as under the softmax.
             - "exact": the softmax of the vectors inside a cluster; scores every class of a drawn cluster.
             - "oracle": no approximation: the softmax itself; scores every class.
+        drawing: How the draws of a query depend on each other; each by itself follows q in both cases.
+
+            - "independent": not at all.
+            - "systematic": one random number places n points at equal distances on the cumulative distribution.  A
+              class of probability q is drawn n q times, rounded up or down, and so is every cluster.  Sums over the
+              draws have the same mean and less variance.  Draws that all queries share are independent.
         unigram_mix: Share of draws made by frequency instead, which bounds the weight of a single draw.
         frequency_power: If `refresh` gets frequencies, k-means weights classes by frequency to this power.
         seed: Seed of k-means.
@@ -60,6 +68,7 @@ class MIDXSampler(Sampler):
         codewords: int = 64,
         quantizer: Quantizer = "rq",
         residual: Residual = "uniform",
+        drawing: Drawing = "independent",
         unigram_mix: float = 0.0,
         frequency_power: float = 0.5,
         seed: int = 0,
@@ -69,7 +78,9 @@ class MIDXSampler(Sampler):
         self.codewords = check_count(codewords, "codewords")
         check_choice(quantizer, "quantizer", QUANTIZERS)
         check_choice(residual, "residual", RESIDUALS)
-        self.quantizer, self.residual = quantizer, residual
+        check_choice(drawing, "drawing", DRAWINGS)
+        self.quantizer, self.residual, self.drawing = quantizer, residual, drawing
+        self.independent = drawing == "independent"
         self.unigram_mix = check_number(unigram_mix, "unigram_mix", 0, 1, below=True)
         self.frequency_power = check_number(frequency_power, "frequency_power", 0, 2)
         self.seed, self.threads = check_seed(seed), check_threads(threads)
@@ -150,11 +161,23 @@ class MIDXSampler(Sampler):
         self, queries: Tensor, n: int, positives: Tensor | None, generator: torch.Generator | None
     ) -> tuple[Tensor, Tensor]:
         law = self._law(queries)
+        if not self.independent:
+            ids = self._find(law, spread_uniforms(len(queries), n, generator, queries.device))
+            return ids, self._mix(law, ids)
         ids = law.draw(n, generator)
         if self.unigram_mix:
             uniforms = torch.rand((2, *ids.shape), generator=generator, device=ids.device, dtype=torch.float64)
             ids = torch.where(uniforms[0] < self.unigram_mix, find(law.tables["unigram"], uniforms[1]), ids)
         return ids, self._mix(law, ids)
+
+    def _find(self, law: CodewordLaw, uniforms: Tensor) -> Tensor:
+        """The classes that numbers in [0, 1) select: those below `unigram_mix` by frequency."""
+        if not self.unigram_mix:
+            return law.find(uniforms)
+        mixed = uniforms < self.unigram_mix
+        rest = torch.where(mixed, uniforms, uniforms - self.unigram_mix)
+        rest = (rest / torch.where(mixed, self.unigram_mix, 1 - self.unigram_mix)).clamp(max=BELOW_ONE)
+        return torch.where(mixed, find(law.tables["unigram"], rest), law.find(rest))
 
     def _log_q(self, queries: Tensor, ids: Tensor) -> Tensor:
         return self._mix(self._law(queries), ids)
