@@ -42,6 +42,13 @@ MAKERS = {
     },
     "midx, systematic": lambda n: midx(n, drawing="systematic"),
     "midx, systematic, mixed": lambda n: midx(n, residual="weighted", unigram_mix=0.2, drawing="systematic"),
+    **{
+        f"midx {quantizer} {residual}, {books} codebooks": lambda n, quantizer=quantizer, residual=residual, books=books: (
+            midx(n, codewords=5, codebooks=books, quantizer=quantizer, residual=residual)
+        )
+        for quantizer, residual in (("rq", "uniform"), ("pq", "weighted"), ("rq", "exact"), ("pq", "oracle"))
+        for books in (3, 4)
+    },
     "midx, many codewords": lambda n: midx(n, codewords=40),
     "learnable rq": lambda n: LearnableMIDXSampler(n, D, codewords=6),
     "learnable pq": lambda n: LearnableMIDXSampler(n, D, codewords=6, quantizer="pq", residual="weighted"),

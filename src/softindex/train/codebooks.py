@@ -1,7 +1,8 @@
-"""Two codebooks and two codes per class that approximate the class vectors, by product or residual quantization."""
+"""Two to four codebooks, and codes of each class, that approximate class vectors: product or residual quantization."""
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -30,17 +31,35 @@ FLATTEST = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Codebooks:
-    """Class i is approximated by first[codes[i, 0]] + second[codes[i, 1]].
+    """Class i is approximated by the sum over m of books[m, codes[i, m]].
 
-    A product quantizer has zeros in half of the coordinates of each codebook.
+    A codebook of a product quantizer is zero outside its own part of the coordinates.
     """
 
-    first: Floats
-    """(k, d)"""
-    second: Floats
-    """(k, d)"""
+    books: Floats
+    """(codebooks, k, d)"""
     codes: NDArray[np.int32]
-    """(n, 2)"""
+    """(n, codebooks)"""
+
+    def merged(self) -> tuple[Floats, Floats, NDArray[np.int32]]:
+        """The same as two codebooks, of every sum of codewords of the first and of the second half, and (n, 2) codes.
+
+        Three codebooks become one of k^2 and one of k codewords, four become two of k^2.
+        """
+        half = (len(self.books) + 1) // 2
+        (first, first_codes), (second, second_codes) = (
+            _merge(self.books[part], self.codes[:, part]) for part in (slice(0, half), slice(half, None))
+        )
+        return first, second, np.stack([first_codes, second_codes], axis=1)
+
+
+def _merge(books: Floats, codes: NDArray[np.int32]) -> tuple[Floats, NDArray[np.int32]]:
+    """All sums of one codeword from each codebook (m, k, d), (k^m, d), and which of them has the codes (n, m), (n,)."""
+    sums, numbers = books[0], codes[:, 0]
+    for place in range(1, len(books)):
+        sums = (sums[:, None] + books[place]).reshape(-1, books.shape[2])
+        numbers = numbers * books.shape[1] + codes[:, place]
+    return np.ascontiguousarray(sums), numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +72,11 @@ class Metric:
     """(d, d) inverse of A"""
 
 
-def query_metric(queries: Floats) -> Metric:
+def query_metric(queries: Floats, parts: int = 2) -> Metric:
     """The metric of queries (b, d): |r A|^2 is the mean square of the products r.z.
 
     Directions in which queries hardly vary are bounded from below, see FLATTEST.  The directions alternate from the
-    widest, so that each half of the coordinates has about the same variance.
+    widest, so that each of the parts that a product quantizer cuts has about the same variance.
     """
     wide = queries.astype(np.float64)
     # No centring: a shift of all logits leaves the softmax unchanged, but residuals differ between classes.
@@ -67,7 +86,7 @@ def query_metric(queries: Floats) -> Metric:
         identity = np.eye(wide.shape[1], dtype=np.float32)
         return Metric(identity, identity)
     order = np.argsort(-values)
-    order = np.concatenate([order[0::2], order[1::2]])
+    order = np.concatenate([order[part::parts] for part in range(parts)])
     roots = np.sqrt(np.maximum(values[order], FLATTEST * mean))
     directions = vectors[:, order]
     return Metric((directions * roots).astype(np.float32), (directions / roots).T.astype(np.float32))
@@ -78,22 +97,24 @@ def fit_codebooks(
     codewords: int,
     quantizer: str,
     *,
+    codebooks: int = 2,
     weights: Doubles | None = None,
     metric: Metric | None = None,
-    start: tuple[Floats, Floats] | None = None,
+    start: Floats | None = None,
     iterations: int | None = None,
     seed: int = 0,
     threads: int = 1,
 ) -> Codebooks:
-    """Fit two codebooks to items (n, d) by k-means and assign their codes.
+    """Fit codebooks to items (n, d) by k-means and assign their codes.
 
     Args:
         items: Class vectors, (n, d).
         codewords: Size k of each codebook.
         quantizer: "rq" or "pq".
+        codebooks: Number of codebooks.
         weights: Weight of each class in k-means, (n,); None weights all equally.
         metric: Coordinates in which distances are measured; None uses the items as they are.
-        start: Codebooks to start from, which needs fewer iterations.
+        start: Codebooks (codebooks, k, d) to start from, which needs fewer iterations.
         iterations: Iterations of k-means; 0 with `start` keeps the codebooks and only assigns codes.
         seed: Seed of k-means.
         threads: Number of threads.
@@ -102,13 +123,13 @@ def fit_codebooks(
     # Overflow is reported by the check below.
     with np.errstate(over="ignore", invalid="ignore"):
         rows = items if metric is None else items @ metric.forth
-        before = start if start is None or metric is None else (start[0] @ metric.forth, start[1] @ metric.forth)
+        before = start if start is None or metric is None else start @ metric.forth
     _check_finite(rows)
-    books = np.zeros((2, codewords, items.shape[1]), np.float32)
-    codes = np.zeros((len(items), 2), np.int32)
+    books = np.zeros((codebooks, codewords, items.shape[1]), np.float32)
+    codes = np.zeros((len(items), codebooks), np.int32)
     random = np.random.default_rng(seed)
     with blas_threads(1), workers(threads) as pool:
-        for place, part in enumerate(_coordinates(items.shape[1], quantizer)):
+        for place, part in enumerate(_coordinates(items.shape[1], quantizer, codebooks)):
             if part.start == part.stop:
                 continue
             # Residuals are written into the array below, so the caller's items must be copied.
@@ -116,19 +137,22 @@ def fit_codebooks(
             target = copied(rows[:, part], order="C")
             given = None if before is None else np.ascontiguousarray(before[place][:, part])
             books[place, :, part], codes[:, place] = _quantize(target, codewords, weights, given, rounds, random, pool)
-            if quantizer == "rq" and place == 0:
-                _subtract(target, books[0], codes[:, 0])
+            if quantizer == "rq" and place + 1 < codebooks:
+                _subtract(target, books[place], codes[:, place])
                 rows = target
     if metric is not None:
         books = books @ metric.back
     _check_finite(books)
-    return Codebooks(books[0], books[1], codes)
+    return Codebooks(books, codes)
 
 
-def _coordinates(d: int, quantizer: str) -> list[slice]:
-    """Coordinates of each codebook: all of them for a residual quantizer, one half each for a product quantizer."""
-    half = (d + 1) // 2
-    return [slice(0, d)] * 2 if quantizer == "rq" else [slice(0, half), slice(half, d)]
+def _coordinates(d: int, quantizer: str, codebooks: int) -> list[slice]:
+    """Coordinates of each codebook: all of them for a residual quantizer, equal parts for a product quantizer."""
+    if quantizer == "rq":
+        return [slice(0, d)] * codebooks
+    # Sizes differ by at most one, the larger parts first.
+    borders = np.cumsum([0, *(len(range(place, d, codebooks)) for place in range(codebooks))]).tolist()
+    return [slice(*pair) for pair in itertools.pairwise(borders)]
 
 
 def _subtract(rows: Floats, book: Floats, codes: NDArray[np.int32]) -> None:

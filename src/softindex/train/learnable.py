@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from softindex.arguments import check_count
 from softindex.errors import InputError, MethodError
 from softindex.train.checks import bias_of, check_dim, check_rows, check_vector, weight_of
-from softindex.train.codebooks import Codebooks, fit_codebooks, query_metric
+from softindex.train.codebooks import Codebooks, fit_codebooks
 from softindex.train.codeword_law import CodewordLaw
 from softindex.train.contract import RefreshInput, Tables
 from softindex.train.midx import MIDXSampler
@@ -38,13 +38,15 @@ class LearnableMIDXSampler(MIDXSampler):
     Args:
         num_items: Number of classes.
         dim: Dimensions of the class vectors.
-        **options: As for `MIDXSampler`; `residual` must be "uniform" or "weighted".
+        **options: As for `MIDXSampler`; `residual` must be "uniform" or "weighted", and `codebooks` 2.
     """
 
     def __init__(self, num_items: int, dim: int, **options: Any) -> None:
         super().__init__(num_items, **options)
         if self.residual not in ("uniform", "weighted"):
             raise MethodError(f'residual is {self.residual!r}; learned codebooks need "uniform" or "weighted".')
+        if self.codebooks != 2:
+            raise MethodError(f"codebooks is {self.codebooks}; expected 2 where codebooks are learned.")
         shape = (self.codewords, check_count(dim, "dim"))
         self.first = nn.Parameter(torch.zeros(shape, dtype=torch.float32))
         self.second = nn.Parameter(torch.zeros(shape, dtype=torch.float32))
@@ -87,18 +89,18 @@ class LearnableMIDXSampler(MIDXSampler):
             inputs = inputs._replace(queries=None)
         if self.tables is None:
             return super()._fit_codebooks(inputs)
-        first, second = (book.detach().float().cpu().numpy() for book in self.books)
+        books = torch.stack(self.books).detach().float().cpu().numpy()
         fitted = fit_codebooks(
             items.cpu().numpy(),
             self.codewords,
             self.quantizer,
-            metric=None if inputs.queries is None else query_metric(inputs.queries.float().cpu().numpy()),
-            start=(first, second),
+            metric=self._metric(inputs.queries),
+            start=books,
             iterations=0,
             seed=self.seed,
             threads=self.threads,
         )
-        return Codebooks(first, second, fitted.codes)
+        return Codebooks(books, fitted.codes)
 
     def _law(self, queries: Tensor) -> CodewordLaw:
         first, second = self.books

@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from softindex.arguments import check_count, check_seed, check_threads
+from softindex.errors import InputError
 from softindex.records import Doubles
 from softindex.train.checks import check_choice, check_dim, check_number
 from softindex.train.class_weights import fit_class_weights
-from softindex.train.codebooks import QUANTIZERS, Codebooks, Quantizer, fit_codebooks, query_metric
+from softindex.train.codebooks import QUANTIZERS, Codebooks, Metric, Quantizer, fit_codebooks, query_metric
 from softindex.train.codeword_law import ClusterSoftmaxLaw, CodewordLaw, SoftmaxLaw, cluster_tables, weight_tables
 from softindex.train.contract import RefreshInput, Sampler, Tables
 from softindex.train.drawing import BELOW_ONE, cumulate, find, log_normalise, spread_uniforms
@@ -25,6 +26,8 @@ Residual = Literal["uniform", "weighted", "exact", "oracle"]
 RESIDUALS: tuple[str, ...] = get_args(Residual)
 Drawing = Literal["independent", "systematic"]
 DRAWINGS: tuple[str, ...] = get_args(Drawing)
+MOST_CLUSTERS = 1 << 16
+"""Of three and four codebooks; two have as many as asked for."""
 LIGHTEST = 1e-12
 """Least weight of a class in k-means, relative to the heaviest: every class must be able to get a codeword."""
 
@@ -38,8 +41,9 @@ class MIDXSampler(Sampler):
     Args:
         num_items: Number of classes.
         codewords: Size of each codebook.
-        quantizer: "rq": the second codebook quantises the residuals of the first.  "pq": each codebook quantises half
-            of the coordinates.
+        codebooks: 2, or 3 or 4, which give codewords ** codebooks clusters: at most 65,536.
+        quantizer: "rq": each codebook quantises the residuals of those before it.  "pq": each codebook quantises its
+            own part of the coordinates, half of them where there are two.
         residual: How to treat the difference between a class and its codewords.
 
             - "uniform": ignore it, as published; the classes of a cluster are drawn equally often.
@@ -66,6 +70,7 @@ class MIDXSampler(Sampler):
         num_items: int,
         *,
         codewords: int = 64,
+        codebooks: int = 2,
         quantizer: Quantizer = "rq",
         residual: Residual = "uniform",
         drawing: Drawing = "independent",
@@ -76,6 +81,7 @@ class MIDXSampler(Sampler):
     ) -> None:
         super().__init__(num_items)
         self.codewords = check_count(codewords, "codewords")
+        self.codebooks = _check_codebooks(codebooks, self.codewords)
         check_choice(quantizer, "quantizer", QUANTIZERS)
         check_choice(residual, "residual", RESIDUALS)
         check_choice(drawing, "drawing", DRAWINGS)
@@ -86,7 +92,8 @@ class MIDXSampler(Sampler):
         self.seed, self.threads = check_seed(seed), check_threads(threads)
 
     def _options(self) -> dict[str, Any]:
-        return {
+        # States saved before there were more than two codebooks do not have their number.
+        return ({} if self.codebooks == 2 else {"codebooks": self.codebooks}) | {
             "codewords": self.codewords,
             "quantizer": self.quantizer,
             "residual": self.residual,
@@ -95,7 +102,12 @@ class MIDXSampler(Sampler):
 
     def extra_repr(self) -> str:
         """The text between the brackets of repr(sampler)."""
-        return f"{self.num_items}, codewords={self.codewords}, quantizer={self.quantizer}, residual={self.residual}"
+        books = "" if self.codebooks == 2 else f"codebooks={self.codebooks}, "
+        drawing = "" if self.independent else f", drawing={self.drawing}"
+        return (
+            f"{self.num_items}, codewords={self.codewords}, {books}quantizer={self.quantizer}, "
+            f"residual={self.residual}{drawing}"
+        )
 
     def _fit(self, inputs: RefreshInput) -> Tables:
         inputs.require_items()
@@ -111,8 +123,7 @@ class MIDXSampler(Sampler):
         items, bias = inputs.require_items(), inputs.bias
         if self.residual == "uniform" and bias is not None:
             return self._fit_biased(inputs, bias)
-        books = self._fit_codebooks(inputs)
-        tables = cluster_tables(books.codes, books.first, books.second)
+        tables = _tables_of(self._fit_codebooks(inputs))
         log_weight = None if bias is None else bias.cpu()
         if self.residual == "weighted" and inputs.queries is not None:
             log_weight = fit_class_weights(tables, items, log_weight, inputs.queries)
@@ -125,30 +136,31 @@ class MIDXSampler(Sampler):
         items, queries = inputs.require_items(), inputs.queries
         wide = torch.cat([items, bias.float()[:, None].to(items.device)], 1)
         wide_queries = None if queries is None else functional.pad(queries.float(), (0, 1), value=1.0)
-        books = self._fit_codebooks(inputs._replace(items=wide, queries=wide_queries))
-        tables = cluster_tables(books.codes, books.first[:, :-1].copy(), books.second[:, :-1].copy())
-        tables |= {
-            "first_bias": torch.from_numpy(books.first[:, -1].copy()),
-            "second_bias": torch.from_numpy(books.second[:, -1].copy()),
-        }
+        tables = _tables_of(self._fit_codebooks(inputs._replace(items=wide, queries=wide_queries)))
+        for name in ("first", "second"):
+            book = tables[name]
+            tables |= {name: book[:, :-1].clone(), f"{name}_bias": book[:, -1].clone()}
         return tables | weight_tables(tables, None)
 
     def _fit_codebooks(self, inputs: RefreshInput) -> Codebooks:
-        items, start = inputs.require_items(), None
-        if self.tables is not None:
-            first, second = _with_bias(self.tables, "first"), _with_bias(self.tables, "second")
-            if first.shape[1] == items.shape[1]:
-                start = (first.cpu().numpy(), second.cpu().numpy())
+        items = inputs.require_items()
+        start = None if self.tables is None else _books_in(self.tables).cpu().numpy()
+        if start is not None and start.shape[2] != items.shape[1]:
+            start = None
         return fit_codebooks(
             items.cpu().numpy(),
             self.codewords,
             self.quantizer,
+            codebooks=self.codebooks,
             weights=self._kmeans_weights(inputs),
-            metric=None if inputs.queries is None else query_metric(inputs.queries.float().cpu().numpy()),
+            metric=self._metric(inputs.queries),
             start=start,
             seed=self.seed,
             threads=self.threads,
         )
+
+    def _metric(self, queries: Tensor | None) -> Metric | None:
+        return None if queries is None else query_metric(queries.float().cpu().numpy(), self.codebooks)
 
     def _kmeans_weights(self, inputs: RefreshInput) -> Doubles | None:
         if inputs.frequencies is None:
@@ -199,7 +211,31 @@ class MIDXSampler(Sampler):
         return rows
 
 
-def _with_bias(tables: Tables, name: str) -> Tensor:
-    """A codebook including the coordinate of its bias, if it has one."""
-    bias = f"{name}_bias"
-    return torch.cat([tables[name], tables[bias][:, None]], 1) if bias in tables else tables[name]
+def _check_codebooks(codebooks: Any, codewords: int) -> int:
+    count = check_count(codebooks, "codebooks")
+    if not 2 <= count <= 4:
+        raise InputError(f"codebooks is {count}; expected 2, 3 or 4.")
+    if count > 2 and codewords**count > MOST_CLUSTERS:
+        most = int((MOST_CLUSTERS + 0.5) ** (1 / count))
+        raise InputError(
+            f"codewords is {codewords}, which gives {codewords**count} clusters with {count} codebooks, and a query "
+            f"reads them all; expected at most {most} codewords with {count} codebooks."
+        )
+    return count
+
+
+def _tables_of(books: Codebooks) -> dict[str, Tensor]:
+    first, second, codes = books.merged()
+    tables = cluster_tables(codes, first, second)
+    # Two codebooks are in the tables already; of more the tables have sums only, and a refresh starts from each.
+    return tables if len(books.books) == 2 else tables | {"books": torch.from_numpy(books.books)}
+
+
+def _books_in(tables: Tables) -> Tensor:
+    """The fitted codebooks (codebooks, k, d), including the coordinate of a bias, if they have one."""
+    if "books" in tables:
+        return tables["books"]
+    books = torch.stack([tables["first"], tables["second"]])
+    if "first_bias" not in tables:
+        return books
+    return torch.cat([books, torch.stack([tables["first_bias"], tables["second_bias"]])[:, :, None]], 2)
