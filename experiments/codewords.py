@@ -11,14 +11,13 @@ softmax.  --diagnose trains nothing: it measures samplers of every size on the m
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from benchmarks.tables import Table, check_place, place
 from experiments.harness.command import Task, compare, parser_of
 from experiments.harness.runs import Run
 from experiments.harness.sequences import load_sequences, pad
 from experiments.sequential_recommendation import METRICS, PUBLISHED, SMALL, Recommender
-from softindex.train import LearnableMIDXSampler, MIDXSampler, SampledSoftmaxLoss, diagnose
+from softindex.train import MIDXSampler, diagnose
 
 SIZES = (8, 16, 32, 64, 128)
 KINDS = {"rq": "MIDX, residual codes", "weighted": "MIDX, weighted"}
@@ -27,29 +26,8 @@ METHODS = {
     **{f"{kind}-{size}": f"{title}, {size} codewords" for kind, title in KINDS.items() for size in SIZES},
     "learned-64": "MIDX, learned codebooks, 64 codewords",
 }
-RECONSTRUCTION = 0.01
-"""Weight of the codebooks' distance from the items, beside a weight of 1 for their KL divergence."""
 DIAGNOSED, DRAWS = "codewords-diagnosed", 50
 QUERIES = 256
-
-
-class LearnedObjective(nn.Module):
-    """A sampled softmax whose codebooks train with the model."""
-
-    def __init__(self, items, width, draws, codewords):
-        super().__init__()
-        self.draws = draws
-        self.sampled = SampledSoftmaxLoss(LearnableMIDXSampler(items, width, codewords=codewords), draws=draws)
-
-    def forward(self, queries, targets, items, bias=None):
-        """Mean loss of queries (b, d) with targets (b,), plus the losses of the codebooks."""
-        codebooks = self.sampled.sampler.codebook_loss(queries, items, self.draws, bias=bias)
-        return self.sampled(queries, targets, items, bias) + codebooks.kl + RECONSTRUCTION * codebooks.reconstruction
-
-    @torch.no_grad()
-    def refresh(self, items, bias=None):
-        """Assign the items to the codewords as they are now."""
-        self.sampled.sampler.refresh(items, bias=bias)
 
 
 class SizedRecommender(Recommender):
@@ -57,11 +35,8 @@ class SizedRecommender(Recommender):
 
     def __init__(self, taken, items, settings, method, seed):
         kind, _, size = method.partition("-")
-        known = {"rq": "midx-rq", "weighted": "midx-beyond"}.get(kind, "full")
+        known = {"rq": "midx-rq", "weighted": "midx-beyond"}.get(kind, kind)
         super().__init__(taken, items, settings, known, seed, int(size or 0))
-        if kind == "learned":
-            self.objective = LearnedObjective(items, settings["width"], settings["draws"], int(size))
-            self.optimiser.add_param_group({"params": list(self.objective.parameters())})
 
 
 def task_of(options):

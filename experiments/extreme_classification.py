@@ -1,19 +1,25 @@
 """Train a classifier over very many classes with the full softmax and with sampled ones, and compare precision.
 
     python -m experiments.extreme_classification --classes 100000 --out runs/classification
+    python -m experiments.extreme_classification --data wikitext-2 --out runs/rare-words
 
-The data are synthetic.  The frequencies of classes follow a power law.  Each class has private features and features of
+With --data, a directory of texts as in experiments.language_model, the classes are the words that are not among the
+2,000 most frequent, and the features of an example are the words around it.  Otherwise the data are synthetic.  The frequencies of classes follow a power law.  Each class has private features and features of
 its family; an example shows some of the features of its classes, among random ones.  --labels gives an example several
 classes.  Repeat the command to continue an interrupted run.  Results of several commands add up in one directory.
 """
+
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
 
 from experiments.harness.command import Task, compare, parser_of
+from experiments.harness.contexts import contexts
 from experiments.harness.methods import Objective, due
 from experiments.harness.runs import Trainer, shuffled
+from experiments.language_model import read as read_text
 
 PRIVATE, SHARED, NOISE = 3, 6, 4
 """Private features of a class, features of its family, and random features of an example."""
@@ -73,11 +79,14 @@ class ClassifierTrainer(Trainer):
         """Train on the next examples in the order of this epoch."""
         if due(epoch * self.steps + place, REFRESH):
             self.objective.refresh(self.model.classes, bias=self.model.bias)
+        return self.descend(self.objective(*self.loss_inputs(epoch, place)))
+
+    def loss_inputs(self, epoch, place):
+        """Queries, targets, classes and their bias of the next examples."""
         shown, labels = self.parts[0]
         rows = shuffled(len(shown), self.seed, epoch)[place * self.batch : (place + 1) * self.batch]
         which = np.random.default_rng((self.seed, epoch, place)).integers(labels.shape[1], size=len(rows))
-        loss = self.objective(self.model(shown[rows]), labels[rows, which], self.model.classes, bias=self.model.bias)
-        return self.descend(loss)
+        return self.model(shown[rows]), labels[rows, which], self.model.classes, self.model.bias
 
     def validate(self):
         """Precision of the best classes."""
@@ -98,22 +107,36 @@ class ClassifierTrainer(Trainer):
         return {f"precision@{k}": float(hit[:, :k].mean()) for k in (1, 3, 5)}
 
 
+def load(options):
+    """Features and labels for training, validation and test, the number of features, and that of classes."""
+    evaluated = max(options.examples // 20, 100)
+    if options.data is not None:
+        texts, words = read_text(options.data)
+        parts, classes = contexts(texts, words, (options.examples, evaluated, evaluated))
+        return parts, words, classes
+    features = max(options.classes // 5, 10)
+    shown, labels = synthetic(options.classes, features, options.examples + 2 * evaluated, options.labels)
+    cuts = [options.examples, options.examples + evaluated]
+    return list(zip(np.split(shown, cuts), np.split(labels, cuts), strict=True)), features, options.classes
+
+
 def main():
     """Compare the methods."""
     parser = parser_of(__doc__)
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--labels", type=int, default=1, help="classes per example")
     parser.add_argument("--examples", type=int, default=5000, help="training examples")
+    parser.add_argument("--data", type=Path, help="directory of train.txt, valid.txt and test.txt")
     options = parser.parse_args()
-    classes, features, evaluated = options.classes, max(options.classes // 5, 10), max(options.examples // 20, 100)
-    shown, labels = synthetic(classes, features, options.examples + 2 * evaluated, options.labels)
-    cuts = [options.examples, options.examples + evaluated]
-    parts = list(zip(np.split(shown, cuts), np.split(labels, cuts), strict=True))
-    sizes = {"classes": classes, "features": features, "examples": options.examples, "labels": options.labels}
+    if options.data is not None and options.labels != 1:
+        parser.error("a place in a text has one word; leave out --labels.")
+    parts, features, classes = load(options)
+    sizes = {"classes": classes, "features": features, "examples": len(parts[0][0]), "labels": options.labels}
     codewords = 64 if classes > 10_000 else 16
+    rare = options.data is not None
     task = Task(
-        name="extreme-classification",
-        title=f"Extreme classification, {classes:,} synthetic classes",
+        name="rare-words" if rare else "extreme-classification",
+        title=f"Extreme classification, {classes:,} {f'rare words of {options.data.name}' if rare else 'synthetic classes'}",
         settings=sizes | SETTINGS,
         make=lambda method, seed: ClassifierTrainer(parts, features, classes, SETTINGS, method, seed, codewords),
         metrics={f"precision@{k}": (f"P@{k}", ".4f") for k in (1, 3, 5)},

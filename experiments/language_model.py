@@ -16,15 +16,19 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from experiments.harness.command import Task, compare, parser_of
+from experiments.harness.command import Task, add_settings, compare, parser_of, replaced
 from experiments.harness.diagnosing import diagnose_all, publish, samplers
 from experiments.harness.methods import IGNORED, Objective, due
 from experiments.harness.runs import Run, Trainer
 
 REFRESH = 200
 """Steps between refreshes of the sampler."""
+SOON = 50
+"""Refreshes that are at most this many steps apart do one iteration of k-means only."""
 PUBLISHED = {"width": 200, "layers": 2, "dropout": 0.5, "batch": 20, "length": 35, "draws": 20, "rate": 20.0}
 SMALL = PUBLISHED | {"width": 32, "layers": 1, "batch": 16, "dropout": 0.1, "rate": 5.0}
+REPLACEABLE = {"refresh": int, "draws": int, "clip": float, "rate": float}
+"""Settings that the command line may replace."""
 CLIP = 0.25
 """Largest norm of the gradient."""
 
@@ -146,12 +150,14 @@ class LanguageTrainer(TextTrainer):
 
     def __init__(self, parts, words, settings, method, codewords):
         super().__init__(parts, settings)
-        self.codewords = codewords
+        self.codewords, self.clip = codewords, settings.get("clip", CLIP)
         self.model = LanguageModel(words, settings["width"], settings["layers"], settings["dropout"])
         # As published.  Adam moves rare words as far as frequent ones, and codebooks then fit noise.
         self.optimiser = torch.optim.SGD(self.model.parameters(), lr=settings["rate"])
         counts = np.bincount(parts[0][1:], minlength=words)
-        self.objective = Objective(method, counts, settings["draws"], codewords)
+        self.refresh = settings.get("refresh", REFRESH)
+        iterations = {"iterations": 1} if self.refresh <= SOON else {}
+        self.objective = Objective(method, counts, settings["draws"], codewords, **iterations)
 
     def logits(self, queries):
         """Logits (m, words) of queries (m, d) under the full softmax."""
@@ -159,11 +165,11 @@ class LanguageTrainer(TextTrainer):
 
     def step(self, epoch, place):
         """Train on the next rows."""
-        if due(epoch * self.steps + place, REFRESH):
+        if due(epoch * self.steps + place, self.refresh):
             self.objective.refresh(self.model.words.weight, bias=self.model.bias)
         queries, targets = self.advance(place)
         loss = self.objective(queries, targets, self.model.words.weight, bias=self.model.bias)
-        return self.descend(loss, CLIP)
+        return self.descend(loss, self.clip)
 
     @torch.no_grad()
     def queries(self, part, count):
@@ -194,9 +200,10 @@ def main():
     parser = parser_of(__doc__)
     parser.add_argument("--data", type=Path, help="directory of train.txt, valid.txt and test.txt")
     parser.add_argument("--diagnose", action="store_true", help="diagnose all samplers on the model of --methods full")
+    add_settings(parser, REPLACEABLE)
     options = parser.parse_args()
     parts, words = synthetic() if options.data is None else read(options.data)
-    settings = SMALL if options.data is None else PUBLISHED
+    settings = replaced(SMALL if options.data is None else PUBLISHED, options, REPLACEABLE)
     codewords = 8 if options.data is None else 64
     task = Task(
         name="language-model",

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from experiments.harness.command import Task, compare, parser_of
+from experiments.harness.command import Task, add_settings, compare, parser_of, replaced
 from experiments.harness.encoders import PADDING
-from experiments.harness.methods import Objective, due
+from experiments.harness.methods import LEARNED, METHODS, LearnedObjective, Objective, due
 from experiments.harness.sasrec import SASRec
 from experiments.harness.sequences import SequenceTrainer, load_sequences
 
@@ -22,6 +22,8 @@ PUBLISHED = {
     "width": 64, "blocks": 2, "heads": 2, "length": 20, "dropout": 0.4, "batch": 64, "draws": 50, "rate": 2e-3,
 }  # fmt: skip
 SMALL = PUBLISHED | {"width": 16, "blocks": 1, "length": 10, "dropout": 0.1, "rate": 1e-2}
+REPLACEABLE = {"draws": int, "rate": float, "refresh": int}
+"""Settings that the command line may replace."""
 METRICS = {
     f"{metric}@{k}": (f"{title}@{k}", ".4f")
     for metric, title in (("ndcg", "NDCG"), ("recall", "Recall"))
@@ -39,17 +41,25 @@ class Recommender(SequenceTrainer):
         shape = {name: settings[name] for name in ("width", "blocks", "heads", "length", "dropout")}
         self.model = SASRec(items, **shape)
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=settings["rate"])
-        self.objective = Objective(method, self.frequencies, settings["draws"], codewords)
+        self.refresh = settings.get("refresh", REFRESH)
+        if method == LEARNED:
+            self.objective = LearnedObjective(items, settings["width"], settings["draws"], codewords)
+            self.optimiser.add_param_group({"params": list(self.objective.parameters())})
+        else:
+            self.objective = Objective(method, self.frequencies, settings["draws"], codewords)
 
     def step(self, epoch, place):
         """Train on the next windows."""
         self.model.train()
-        if due(epoch * self.steps + place, REFRESH):
+        if due(epoch * self.steps + place, self.refresh):
             self.objective.refresh(self.model.items.weight)
+        return self.descend(self.objective(*self.loss_inputs(epoch, place)))
+
+    def loss_inputs(self, epoch, place):
+        """Queries, targets and items of the next windows."""
         inputs, targets = self.examples(epoch, place)
         wanted = targets != PADDING
-        loss = self.objective(self.model(inputs)[wanted], targets[wanted], self.model.items.weight)
-        return self.descend(loss)
+        return self.model(inputs)[wanted], targets[wanted], self.model.items.weight
 
     def scores(self, sequences):
         """Scores (b, n) of all items as the next item of padded sequences (b, length)."""
@@ -69,9 +79,10 @@ def main():
     """Compare the methods."""
     parser = parser_of(__doc__)
     parser.add_argument("--data", type=Path, help="file of sequences, plain or .gz")
+    add_settings(parser, REPLACEABLE)
     options = parser.parse_args()
     taken, items, name = load_sequences(options.data)
-    settings = SMALL if options.data is None else PUBLISHED
+    settings = replaced(SMALL if options.data is None else PUBLISHED, options, REPLACEABLE)
     codewords = 8 if options.data is None else 64
     task = Task(
         name="sequential-recommendation",
@@ -81,6 +92,7 @@ def main():
         metrics=METRICS,
         chosen_by="ndcg@10",
         lower_is_better=False,
+        methods=METHODS | {LEARNED: "MIDX, learned codebooks"},
     )
     compare(task, options, options.epochs or (3 if options.data is None else 12))
 

@@ -46,6 +46,18 @@ def parser_of(description, methods=PUBLISHED):
     return parser
 
 
+def add_settings(parser, kinds):
+    """Options that replace settings, by their names and types; see `replaced`."""
+    for name, kind in kinds.items():
+        parser.add_argument(f"--{name}", type=kind, help=f"{name} instead of the one of the published results")
+
+
+def replaced(settings, options, kinds):
+    """The settings, with those that the command line gave in their place."""
+    given = {name: getattr(options, name) for name in kinds}
+    return settings | {name: value for name, value in given.items() if value is not None}
+
+
 def compare(task, options, epochs):
     """Train the runs that are not finished, then print the results of all runs in the directory."""
     methods = options.methods.split(",")

@@ -5,10 +5,14 @@ from torch import nn
 from torch.nn import functional
 
 from experiments.harness.baselines import ReducedCrossEntropy, ScalableCrossEntropy, fused_cross_entropy
+from experiments.harness.random_features import RandomFeatureSampler
 from softindex.train import (
     InBatchSampler,
+    LearnableMIDXSampler,
+    LSHSampler,
     MIDXSampler,
     SampledSoftmaxLoss,
+    SphereSampler,
     TwoLevelSampler,
     UniformSampler,
     UnigramSampler,
@@ -22,6 +26,9 @@ METHODS = {
     "in-batch": "in-batch",
     "sce": "SCE",
     "rece": "RECE",
+    "sphere": "sphere kernel",
+    "lsh": "LSH",
+    "random-features": "random features",
     "midx-pq": "MIDX, product codes",
     "midx-rq": "MIDX, residual codes",
     "midx-beyond": "MIDX, weighted",
@@ -33,6 +40,10 @@ METHODS = {
 """Title of each method in tables, by its name on the command line."""
 PUBLISHED = ("full", "uniform", "unigram", "midx-pq", "midx-rq", "midx-beyond")
 """Methods of the tables in the documentation; --methods names others."""
+LEARNED = "learned"
+"""Method whose codebooks train with the model, for the experiments that offer it."""
+RECONSTRUCTION = 0.01
+"""Weight of the learned codebooks' distance from the items, beside a weight of 1 for their KL divergence."""
 RECENT = 4096
 """Recent queries kept for refreshing the weighted index."""
 IGNORED = -100
@@ -55,15 +66,17 @@ def due(step, every):
 class Objective(nn.Module):
     """The loss of one method over a layer (n, d) of items, and its sampler; the full softmax has none.
 
-    counts (n,): how often each item is a target in the training set.
+    counts (n,): how often each item is a target in the training set; iterations: of k-means in a refresh of the
+    weighted index.
     """
 
-    def __init__(self, method, counts, draws, codewords):
+    def __init__(self, method, counts, draws, codewords, iterations=8):
         super().__init__()
         self.method = method
         self.register_buffer("counts", torch.as_tensor(counts, dtype=torch.float32), persistent=False)
         self.register_buffer("recent", torch.empty(0, 0))
-        self.sampled = None if method in UNSAMPLED else _sampled_loss(method, len(counts), draws, codewords)
+        sampled = method not in UNSAMPLED
+        self.sampled = _sampled_loss(method, len(counts), draws, codewords, iterations) if sampled else None
         self.unsampled = _unsampled_loss(method, len(counts), draws)
 
     def forward(self, queries, targets, items, bias=None):
@@ -92,6 +105,25 @@ class Objective(nn.Module):
         super()._load_from_state_dict(state, prefix, *rest)
 
 
+class LearnedObjective(nn.Module):
+    """A sampled softmax whose codebooks train with the model: give its parameters to the optimiser."""
+
+    def __init__(self, items, width, draws, codewords):
+        super().__init__()
+        self.draws = draws
+        self.sampled = SampledSoftmaxLoss(LearnableMIDXSampler(items, width, codewords=codewords), draws=draws)
+
+    def forward(self, queries, targets, items, bias=None):
+        """Mean loss of queries (b, d) with targets (b,), plus the losses of the codebooks."""
+        codebooks = self.sampled.sampler.codebook_loss(queries, items, self.draws, bias=bias)
+        return self.sampled(queries, targets, items, bias) + codebooks.kl + RECONSTRUCTION * codebooks.reconstruction
+
+    @torch.no_grad()
+    def refresh(self, items, bias=None):
+        """Assign the items to the codewords as they are now."""
+        self.sampled.sampler.refresh(items, bias=bias)
+
+
 def _cross_entropy(queries, targets, items, bias):
     return functional.cross_entropy(functional.linear(queries, items, bias), targets, ignore_index=IGNORED)
 
@@ -109,12 +141,15 @@ def _unsampled_loss(method, items, draws):
     return {"full": _cross_entropy, "fused": fused_cross_entropy}.get(method)
 
 
-def _sampled_loss(method, items, draws, codewords):
-    weighted = {"codewords": codewords, "quantizer": "rq", "residual": "weighted"}
+def _sampled_loss(method, items, draws, codewords, iterations):
+    weighted = {"codewords": codewords, "quantizer": "rq", "residual": "weighted", "warm_iterations": iterations}
     makers = {
         "uniform": lambda: UniformSampler(items),
         "unigram": lambda: UnigramSampler(items),
         "in-batch": lambda: InBatchSampler(items),
+        "sphere": lambda: SphereSampler(items),
+        "lsh": lambda: LSHSampler(items),
+        "random-features": lambda: RandomFeatureSampler(items, features=codewords),
         "midx-pq": lambda: MIDXSampler(items, codewords=codewords, quantizer="pq", residual="uniform"),
         "midx-rq": lambda: MIDXSampler(items, codewords=codewords, quantizer="rq", residual="uniform"),
         "midx-beyond": lambda: MIDXSampler(items, **weighted),

@@ -28,14 +28,17 @@ def read(task, folder):
 def table(task, folder):
     """One row per method: test metrics and training time."""
     columns = ["method", *(title for title, _ in task.metrics.values())]
-    rows = []
-    for method, runs in read(task, folder).items():
+    rows, found = [], read(task, folder)
+    measured = all(run.get("memory") for group in found.values() for run in group)
+    for method, runs in found.items():
         figures = [_spread([run["test"][name] for run in runs], form) for name, (_, form) in task.metrics.items()]
         minutes = _spread([run["seconds"] / 60 for run in runs], ".1f")
         step = _spread([1000 * run["seconds"] / run["steps"] for run in runs], ".1f")
         epochs = "/".join(str(epochs) for epochs in sorted({run["epochs"] for run in runs}))
-        rows.append([task.methods[method], *figures, epochs, minutes, step])
-    return Table(task.title, [*columns, "epochs", "training, CPU minutes", "step, CPU ms"], rows)
+        memory = [f"{max(run['memory'] for run in runs) / 1e6:.1f}"] if measured else []
+        rows.append([task.methods[method], *figures, epochs, minutes, step, *memory])
+    costs = ["epochs", "training, CPU minutes", "step, CPU ms", *(["loss, peak MB"] if measured else [])]
+    return Table(task.title, [*columns, *costs], rows)
 
 
 def publish(task, folder, page):

@@ -10,6 +10,8 @@ from functools import lru_cache
 import numpy as np
 import torch
 
+from experiments.harness.memory import peak_memory
+
 EVERY = 180.0
 """Seconds between checkpoints inside an epoch."""
 
@@ -32,6 +34,19 @@ class Trainer:
     def step(self, epoch, place):
         """Take one step and return its loss; the data of a step depend only on epoch and place."""
         raise NotImplementedError
+
+    def loss_inputs(self, epoch, place):
+        """Arguments of the objective in a step, queries first; None where its memory is not measured."""
+        return None
+
+    def loss_memory(self):
+        """Peak of the memory, in bytes, that the objective and its gradient need in a step; None if not measured."""
+        inputs = self.loss_inputs(0, 0)
+        if inputs is None:
+            return None
+        self.optimiser.zero_grad()
+        queries = inputs[0].detach().requires_grad_()
+        return peak_memory(lambda: self.objective(queries, *inputs[1:]).backward())
 
     def descend(self, loss, clip=None, clipped=None):
         """Take an optimiser step on the loss and return its value.
@@ -175,6 +190,7 @@ class Run:
             "threads": torch.get_num_threads(),
             "history": at.history,
             "test": trainer.test(),
+            "memory": trainer.loss_memory(),
         }
         _replace(self.results, lambda path: path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8"))
         metrics = ", ".join(f"{name} {value:.4g}" for name, value in results["test"].items())

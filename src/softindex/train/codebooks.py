@@ -16,7 +16,7 @@ from softindex.partition.kmeans import assign, fit_frame, silent, train
 from softindex.records import Doubles, Floats
 from softindex.workers import workers
 
-__all__ = ["QUANTIZERS", "Codebooks", "Metric", "Quantizer", "fit_codebooks", "query_metric"]
+__all__ = ["QUANTIZERS", "WARM_ITERATIONS", "Codebooks", "Metric", "Quantizer", "fit_codebooks", "query_metric"]
 
 Quantizer = Literal["rq", "pq"]
 QUANTIZERS: tuple[str, ...] = get_args(Quantizer)

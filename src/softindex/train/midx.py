@@ -15,7 +15,15 @@ from softindex.errors import InputError
 from softindex.records import Doubles
 from softindex.train.checks import check_choice, check_dim, check_number
 from softindex.train.class_weights import fit_class_weights
-from softindex.train.codebooks import QUANTIZERS, Codebooks, Metric, Quantizer, fit_codebooks, query_metric
+from softindex.train.codebooks import (
+    QUANTIZERS,
+    WARM_ITERATIONS,
+    Codebooks,
+    Metric,
+    Quantizer,
+    fit_codebooks,
+    query_metric,
+)
 from softindex.train.codeword_law import ClusterSoftmaxLaw, CodewordLaw, SoftmaxLaw, cluster_tables, weight_tables
 from softindex.train.contract import RefreshInput, Sampler, Tables
 from softindex.train.drawing import BELOW_ONE, cumulate, find, log_normalise, spread_uniforms
@@ -59,6 +67,8 @@ class MIDXSampler(Sampler):
               draws have the same mean and less variance.  Draws that all queries share are independent.
         unigram_mix: Share of draws made by frequency instead, which bounds the weight of a single draw.
         frequency_power: If `refresh` gets frequencies, k-means weights classes by frequency to this power.
+        warm_iterations: Iterations of k-means in a refresh that starts from the last codebooks; 1 is enough where
+            refreshes are frequent.
         seed: Seed of k-means.
         threads: Threads used by `refresh`; None uses all cores.
 
@@ -76,6 +86,7 @@ class MIDXSampler(Sampler):
         drawing: Drawing = "independent",
         unigram_mix: float = 0.0,
         frequency_power: float = 0.5,
+        warm_iterations: int = WARM_ITERATIONS,
         seed: int = 0,
         threads: int | None = None,
     ) -> None:
@@ -89,6 +100,7 @@ class MIDXSampler(Sampler):
         self.independent = drawing == "independent"
         self.unigram_mix = check_number(unigram_mix, "unigram_mix", 0, 1, below=True)
         self.frequency_power = check_number(frequency_power, "frequency_power", 0, 2)
+        self.warm_iterations = check_count(warm_iterations, "warm_iterations")
         self.seed, self.threads = check_seed(seed), check_threads(threads)
 
     def _options(self) -> dict[str, Any]:
@@ -155,6 +167,7 @@ class MIDXSampler(Sampler):
             weights=self._kmeans_weights(inputs),
             metric=self._metric(inputs.queries),
             start=start,
+            iterations=None if start is None else self.warm_iterations,
             seed=self.seed,
             threads=self.threads,
         )
