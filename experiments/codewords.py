@@ -26,6 +26,8 @@ METHODS = {
     **{f"{kind}-{size}": f"{title}, {size} codewords" for kind, title in KINDS.items() for size in SIZES},
     "learned-64": "MIDX, learned codebooks, 64 codewords",
 }
+SHAPES = [*((2, size) for size in SIZES), (3, 8), (3, 16), (4, 4), (4, 8)]
+"""Codebooks and codewords in each of the samplers that --diagnose measures."""
 DIAGNOSED, DRAWS = "codewords-diagnosed", 50
 QUERIES = 256
 
@@ -71,16 +73,17 @@ def measure(task, options):
     targets = torch.tensor([int(sequence[-2]) for sequence in taken])
     held, rows = torch.arange(len(taken)) % 8 == 0, []
     for kind, title in {"pq": "MIDX, product codes", **KINDS}.items():
-        for size in SIZES:
-            sampler = MIDXSampler(len(items), codewords=size, quantizer="pq" if kind == "pq" else "rq",
+        for books, size in SHAPES:
+            sampler = MIDXSampler(len(items), codewords=size, codebooks=books, quantizer="pq" if kind == "pq" else "rq",
                                   residual="weighted" if kind == "weighted" else "uniform", threads=1)  # fmt: skip
             data = {"frequencies": trainer.frequencies, "queries": every[~held]} if kind == "weighted" else {}
             sampler.refresh(items, **data)
             random = torch.Generator().manual_seed(0)
             one = diagnose(sampler, every[held], items, positives=targets[held], draws=DRAWS, generator=random)
             numbers = (f"{one.kl:.3f}", f"{one.effective:.1%}", f"{one.gradient_rmse:.3f}")
-            rows.append([title, str(size), *numbers])
-    columns = ["sampler", "codewords", "KL(softmax ‖ q)", "effective draws", f"gradient RMSE, {DRAWS} draws"]
+            rows.append([title, str(books), str(size), *numbers])
+    measured = ["KL(softmax ‖ q)", "effective draws", f"gradient RMSE, {DRAWS} draws"]
+    columns = ["sampler", "codebooks", "codewords", *measured]
     table = Table(f"{int(held.sum())} validation queries, {len(progress.history)} epochs", columns, rows).markdown()
     print(table)
     if options.page is not None:

@@ -4,9 +4,10 @@
     python -m experiments.extreme_classification --data wikitext-2 --out runs/rare-words
 
 With --data, a directory of texts as in experiments.language_model, the classes are the words that are not among the
-2,000 most frequent, and the features of an example are the words around it.  Otherwise the data are synthetic.  The frequencies of classes follow a power law.  Each class has private features and features of
-its family; an example shows some of the features of its classes, among random ones.  --labels gives an example several
-classes.  Repeat the command to continue an interrupted run.  Results of several commands add up in one directory.
+2,000 most frequent, and the features of an example are the words around it.  Otherwise the data are synthetic: the
+frequencies of classes follow a power law.  Each class has private features and features of its family; an example shows
+some of the features of its classes, among random ones.  --labels gives an example several classes.  Repeat the command
+to continue an interrupted run.  Results of several commands add up in one directory.
 """
 
 from pathlib import Path
@@ -133,10 +134,10 @@ def main():
     parts, features, classes = load(options)
     sizes = {"classes": classes, "features": features, "examples": len(parts[0][0]), "labels": options.labels}
     codewords = 64 if classes > 10_000 else 16
-    rare = options.data is not None
+    kind = "synthetic classes" if options.data is None else f"rare words of {options.data.name}"
     task = Task(
-        name="rare-words" if rare else "extreme-classification",
-        title=f"Extreme classification, {classes:,} {f'rare words of {options.data.name}' if rare else 'synthetic classes'}",
+        name="extreme-classification" if options.data is None else "rare-words",
+        title=f"Extreme classification, {classes:,} {kind}",
         settings=sizes | SETTINGS,
         make=lambda method, seed: ClassifierTrainer(parts, features, classes, SETTINGS, method, seed, codewords),
         metrics={f"precision@{k}": (f"P@{k}", ".4f") for k in (1, 3, 5)},

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from experiments.harness.command import Task, add_settings, compare, parser_of, replaced
 from experiments.harness.diagnosing import diagnose_all, publish, samplers
-from experiments.harness.methods import IGNORED, Objective, due
+from experiments.harness.methods import IGNORED, METHODS, Objective, due
 from experiments.harness.runs import Run, Trainer
 
 REFRESH = 200
@@ -181,11 +181,11 @@ class LanguageTrainer(TextTrainer):
 
 
 @torch.no_grad()
-def diagnose_samplers(task, folder, count=256):
-    """Diagnose every sampler on the validation text, with the best weights of the full softmax."""
-    trainer, at = Run(task, "full", 0, folder).resume()
+def diagnose_samplers(task, folder, method, count=256):
+    """Diagnose every sampler on the validation text, with the best weights that a method has trained."""
+    trainer, at = Run(task, method, 0, folder).resume()
     if not at.best:
-        raise SystemExit(f"{folder} has no finished epoch of the full softmax; run with --methods full first.")
+        raise SystemExit(f"{folder} has no finished epoch of {method}; run with --methods {method} first.")
     trainer.model.load_state_dict(at.best)
     seen, unseen = (trainer.queries(part, count * 4) for part in (0, 1))
     chosen = torch.randperm(len(unseen[0]), generator=torch.Generator().manual_seed(0))[:count]
@@ -199,7 +199,11 @@ def main():
     """Compare the methods."""
     parser = parser_of(__doc__)
     parser.add_argument("--data", type=Path, help="directory of train.txt, valid.txt and test.txt")
-    parser.add_argument("--diagnose", action="store_true", help="diagnose all samplers on the model of --methods full")
+    parser.add_argument(
+        "--diagnose",
+        action="store_true",
+        help="diagnose all samplers on a trained model: of --methods, if it is one, or of the full softmax",
+    )
     add_settings(parser, REPLACEABLE)
     options = parser.parse_args()
     parts, words = synthetic() if options.data is None else read(options.data)
@@ -215,7 +219,8 @@ def main():
         lower_is_better=True,
     )
     if options.diagnose:
-        publish(diagnose_samplers(task, options.out), options.page)
+        method = options.methods if options.methods in METHODS else "full"
+        publish(diagnose_samplers(task, options.out, method), options.page, f"model trained with {METHODS[method]}")
     else:
         compare(task, options, options.epochs or 2)
 

@@ -34,8 +34,9 @@ def samplers(items, frequencies, queries, bias, codewords):
     """Refreshed samplers by name: MIDX as published, then each extension of it."""
     n = len(items)
 
-    def midx(quantizer, residual, **data):
-        return MIDXSampler(n, codewords=codewords, quantizer=quantizer, residual=residual), {"bias": bias} | data
+    def midx(quantizer, residual, drawing="independent", **data):
+        sampler = MIDXSampler(n, codewords=codewords, quantizer=quantizer, residual=residual, drawing=drawing)
+        return sampler, {"bias": bias} | data
 
     both = {"frequencies": frequencies, "queries": queries}
     makers = {
@@ -49,9 +50,12 @@ def samplers(items, frequencies, queries, bias, codewords):
         "— and in the metric of queries": midx("rq", "uniform", **both),
         "MIDX, weighted": midx("rq", "weighted", **both),
         "— with product codes": midx("pq", "weighted", **both),
+        "MIDX, weighted, systematic draws": midx("rq", "weighted", "systematic", **both),
         "MIDX, exact in the cluster": midx("rq", "exact", **both),
         "two-level, s-2ls": (TwoLevelSampler(n, method="s-2ls"), {"bias": bias}),
         "two-level, sd-2ls": (TwoLevelSampler(n, method="sd-2ls"), {"bias": bias}),
+        "the softmax itself": midx("rq", "oracle", **both),
+        "the softmax itself, systematic draws": midx("rq", "oracle", "systematic", **both),
     }
     for sampler, data in makers.values():
         sampler.refresh(items, **data)
@@ -101,11 +105,11 @@ def _draw(diagnoses, title):
     )
 
 
-def publish(diagnoses, page):
+def publish(diagnoses, page, trained_by):
     """Print the table of all samplers, and write it with a plot into the page."""
     columns, rows = _rows(diagnoses)
     queries = next(iter(diagnoses.values())).queries
-    title = f"Samplers on {queries} queries of the validation text, gradients with {SHOWN} draws"
+    title = f"Samplers on {queries} queries of the validation text, gradients with {SHOWN} draws, {trained_by}"
     table = Table(title, columns, rows).markdown()
     print(table)
     if page is not None:

@@ -37,7 +37,6 @@ class Trainer:
 
     def loss_inputs(self, epoch, place):
         """Arguments of the objective in a step, queries first; None where its memory is not measured."""
-        return None
 
     def loss_memory(self):
         """Peak of the memory, in bytes, that the objective and its gradient need in a step; None if not measured."""

@@ -1,5 +1,7 @@
 """Samplers of every kind, made-up classes to refresh them with, and a test of their draws."""
 
+from functools import partial
+
 import numpy as np
 import torch
 from scipy import stats
@@ -43,8 +45,8 @@ MAKERS = {
     "midx, systematic": lambda n: midx(n, drawing="systematic"),
     "midx, systematic, mixed": lambda n: midx(n, residual="weighted", unigram_mix=0.2, drawing="systematic"),
     **{
-        f"midx {quantizer} {residual}, {books} codebooks": lambda n, quantizer=quantizer, residual=residual, books=books: (
-            midx(n, codewords=5, codebooks=books, quantizer=quantizer, residual=residual)
+        f"midx {quantizer} {residual}, {books} codebooks": partial(
+            midx, codewords=5, codebooks=books, quantizer=quantizer, residual=residual
         )
         for quantizer, residual in (("rq", "uniform"), ("pq", "weighted"), ("rq", "exact"), ("pq", "oracle"))
         for books in (3, 4)

@@ -1,4 +1,4 @@
-"""Three and four codebooks: the law is the softmax of the sums of codewords, and what the clusters may cost is limited."""
+"""Three and four codebooks: the law is the softmax of sums of codewords, and the number of clusters is limited."""
 
 import numpy as np
 import pytest

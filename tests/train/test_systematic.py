@@ -28,7 +28,9 @@ def reference(sampler, queries, uniforms):
     order = sampler.tables["order"].numpy()
     q = np.exp(sampler.log_q(queries, torch.arange(N)).double().numpy())[:, order]
     sums = np.cumsum(q, axis=1)
-    places = [np.searchsorted(row / row[-1], some, side="right") for row, some in zip(sums, uniforms.numpy(), strict=True)]
+    places = [
+        np.searchsorted(row / row[-1], some, side="right") for row, some in zip(sums, uniforms.numpy(), strict=True)
+    ]
     return order[np.array(places)]
 
 

@@ -121,14 +121,12 @@ class CodewordLaw:
         Classes are in the order of their first codes, then of their second codes, then in that of the tables.
         """
         k1, rest = find_rest(cumulate(self.log_first), uniforms)
-        parts = [
-            find_rest(cumulate(weights), rest[rows].reshape(-1, 1)) for rows, weights in self._blocks(k1)
-        ]
+        parts = [find_rest(cumulate(weights), rest[rows].reshape(-1, 1)) for rows, weights in self._blocks(k1)]
         k2, rest = (torch.cat(part).view(k1.shape) for part in zip(*parts, strict=True))
         return self._draw_inside(k1 * self.columns + k2, rest)
 
     def _blocks(self, k1: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """For blocks of queries: their rows, and the log-weights (r * n, columns) of second codewords after k1 (b, n)."""
+        """For blocks of queries: their rows, and log-weights (r * n, columns) of second codewords after k1 (b, n)."""
         step = max(1, CACHED // (k1.shape[1] * self.columns))
         for begin in range(0, len(k1), step):
             rows = slice(begin, begin + step)
