@@ -17,6 +17,7 @@ ARGUMENTS = {
     "language_model": ONE_EPOCH,
     "language_head": ONE_EPOCH,
     "digit_head": ("--epochs", "1", "--queries", "20", "--page", "page.md"),
+    "table_age": ("--after", "5", "--threads", "1", "--page", "page.md"),
     "sequential_recommendation": ONE_EPOCH,
     "extreme_classification": (*ONE_EPOCH, "--labels", "2"),
     "simulated_shop": ("--repetitions", "2", "--decisions", "500", "--learning", "1000", "--epochs", "1"),
