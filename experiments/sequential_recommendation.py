@@ -12,7 +12,9 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.tables import place
 from experiments.harness.command import Task, add_settings, compare, parser_of, replaced
+from experiments.harness.costs import costs
 from experiments.harness.encoders import PADDING
 from experiments.harness.methods import LEARNED, METHODS, LearnedObjective, Objective, due
 from experiments.harness.sasrec import SASRec
@@ -52,8 +54,12 @@ class Recommender(SequenceTrainer):
         """Train on the next windows."""
         self.model.train()
         if due(epoch * self.steps + place, self.refresh):
-            self.objective.refresh(self.model.items.weight)
+            self.refresh_objective()
         return self.descend(self.objective(*self.loss_inputs(epoch, place)))
+
+    def refresh_objective(self):
+        """Refresh the sampler, if there is one."""
+        self.objective.refresh(self.model.items.weight)
 
     def loss_inputs(self, epoch, place):
         """Queries, targets and items of the next windows."""
@@ -79,6 +85,7 @@ def main():
     """Compare the methods."""
     parser = parser_of(__doc__)
     parser.add_argument("--data", type=Path, help="file of sequences, plain or .gz")
+    parser.add_argument("--costs", action="store_true", help="measure time and memory of a step instead of training")
     add_settings(parser, REPLACEABLE)
     options = parser.parse_args()
     taken, items, name = load_sequences(options.data)
@@ -94,6 +101,13 @@ def main():
         lower_is_better=False,
         methods=METHODS | {LEARNED: "MIDX, learned codebooks"},
     )
+    if options.costs:
+        torch.set_num_threads(options.threads)
+        table = costs(task, options.methods.split(","), settings.get("refresh", REFRESH)).markdown()
+        print(table)
+        if options.page is not None:
+            place(options.page, "recommendation-costs", f"\n{table}\n")
+        return
     compare(task, options, options.epochs or (3 if options.data is None else 12))
 
 
