@@ -57,6 +57,26 @@ def test_every_method_learns_more_of_a_text_than_its_size(tmp_path):
     assert (tmp_path / "figures" / "language-model.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
+def test_costs_are_measured_for_every_method(tmp_path):
+    arguments = ("--costs", "--threads", "1", "--methods", "full,uniform,lsh,learned", "--page", "page.md")
+    run_experiment("sequential_recommendation", *arguments, folder=tmp_path)
+    page = (tmp_path / "page.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("|")][2:]
+    assert [row[0].strip() for row in rows] == ["full softmax", "uniform", "LSH", "MIDX, learned codebooks"]
+    assert all(float(row[1]) > 0 and float(row[4]) > 0 for row in rows)
+
+
+def test_rare_words_of_a_text_are_classes(tmp_path):
+    words = np.random.default_rng(0).zipf(1.2, 60_000) % 4000
+    for part, some in zip(("train", "valid", "test"), np.split(words, [50_000, 55_000]), strict=True):
+        (tmp_path / f"{part}.txt").write_text(" ".join(map(str, some)), encoding="utf-8")
+    arguments = (*ONE_EPOCH, "--data", ".", "--examples", "2000", "--methods", "unigram,full", "--page", "page.md")
+    run_experiment("extreme_classification", *arguments, folder=tmp_path)
+    runs_of = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("rare-words-*.json")]
+    assert {run["method"] for run in runs_of} == {"unigram", "full"}
+    assert all(run["settings"]["examples"] == 2000 and run["memory"] > 0 for run in runs_of)
+
+
 def test_more_epochs_continue_and_a_finished_run_is_not_repeated(tmp_path):
     arguments = ("language_model", "--methods", "midx-rq", "--threads", "1", "--epochs")
     run_experiment(*arguments, "1", folder=tmp_path)

@@ -186,3 +186,18 @@ def test_a_layer_stands_for_its_weight_and_bias():
     first.refresh(layer)
     second.refresh(items, bias=layer.bias)
     assert torch.equal(first.log_q(queries, torch.arange(N)), second.log_q(queries, torch.arange(N)))
+
+
+def test_one_iteration_of_kmeans_is_enough_to_follow_classes_that_move():
+    items, frequencies, queries = skewed()
+    moved = items + 0.3 * torch.randn(items.shape, generator=torch.Generator().manual_seed(6))
+    log_p = torch.log_softmax(queries @ moved.T, 1)
+    sampler = MIDXSampler(2000, codewords=16, residual="weighted", warm_iterations=1)
+    sampler.refresh(items, frequencies=frequencies, queries=queries)
+    before = divergence(log_p, sampler.log_q(queries, torch.arange(2000)))
+    sampler.refresh(moved, frequencies=frequencies, queries=queries)
+    after = divergence(log_p, sampler.log_q(queries, torch.arange(2000)))
+    longer = MIDXSampler(2000, codewords=16, residual="weighted")
+    longer.refresh(moved, frequencies=frequencies, queries=queries)
+    assert after < 0.8 * before
+    assert after < 1.1 * divergence(log_p, longer.log_q(queries, torch.arange(2000)))
