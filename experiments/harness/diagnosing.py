@@ -78,7 +78,7 @@ def _rows(diagnoses):
     """Columns and rows of the table, one row per sampler."""
     columns = ["sampler", "KL(softmax ‖ q)", "effective draws", "gradient bias", "gradient RMSE"]
     return columns, [
-        [name, f"{one.kl:.3f}", f"{one.effective:.1%}", f"{one.gradient_bias:+.3f}", f"{one.gradient_rmse:.3f}"]
+        [name, f"{one.kl:z.3f}", f"{one.effective:.1%}", f"{one.gradient_bias:+z.3f}", f"{one.gradient_rmse:.3f}"]
         for (name, draws), one in diagnoses.items()
         if draws == SHOWN
     ]
