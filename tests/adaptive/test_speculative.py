@@ -89,3 +89,10 @@ def test_a_draft_over_other_ids_is_refused(layer):
     index = softindex.build(weights, ids=np.arange(N) + 1000)
     with pytest.raises(softindex.InputError, match="no class of the layer"):
         speculate(soft, index, query[None], temperature=1.0, seed=7)
+
+
+def test_a_layer_that_cannot_score_everything_is_refused_before_anything_is_drawn(layer):
+    _, weights, query = layer
+    index = softindex.build(weights)
+    with pytest.raises(softindex.InputError, match="expected an AdaptiveSoftmax"):
+        speculate(softindex.adaptive.IndexedSoftmax(index), index, query[None], temperature=1.0, seed=7)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from softindex.adaptive.softmax import AdaptiveSoftmax
 from softindex.arguments import check_seed
-from softindex.errors import InputError
+from softindex.errors import InputError, show
 from softindex.records import Doubles, Draws, Integers
 from softindex.streams import generators
 from softindex.temperatures import check_each_temperature
@@ -61,6 +61,8 @@ def speculate(
     Raises:
         InputError: When the draft proposes what is no class of the layer, or an argument is wrong.
     """
+    if not isinstance(layer, AdaptiveSoftmax):
+        raise InputError(f"layer is {show(layer)}; expected an AdaptiveSoftmax.")
     vectors, key = np.atleast_2d(np.asarray(queries, np.float32)), check_seed(seed)
     each = np.broadcast_to(check_each_temperature(temperature, len(vectors)), len(vectors))
     proposed = draft.sample(vectors, 1, temperature=temperature, seed=key, **law)
