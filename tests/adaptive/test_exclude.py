@@ -69,7 +69,7 @@ def test_excluding_everything_or_too_much_is_refused(case, soft):
     for call in (soft.log_partition, soft.sample):
         with pytest.raises(softindex.InputError, match="exclude leaves no class for query 1"):
             call(case.queries[:2], temperature=1.0, exclude=some)
-    with pytest.raises(softindex.InputError, match="k is 2 but exclude leaves 1 classes for query 1"):
+    with pytest.raises(softindex.InputError, match="k is 2 but exclude leaves 1 class for query 1"):
         soft.top_k(case.queries[:2], 2, temperature=1.0, exclude=[None, range(1, 300)])
     with pytest.raises(softindex.InputError, match="k is 9 but exclude leaves 5 classes"):
         soft.sample(case.queries[0], temperature=1.0, method="top-k", k=9, exclude=range(295))

@@ -217,6 +217,16 @@ class TestCalibrated:
             calibrated.top_k(query, 1, temperature=1.0, guarantee="calibrated", confidence=0.999)
 
 
+    def test_a_long_query_in_the_batch_does_not_change_the_answers_of_the_others(self, large, calibrated):
+        queries, given = large.queries(4, seed=11), {"temperature": 1.0, "guarantee": "calibrated", "threads": 1}
+        alone = [calibrated.top_k(query, 3, **given) for query in queries]
+        batch = calibrated.top_k(np.vstack([queries, 1e8 * queries[:1]]), 3, **given)
+        for row, one in enumerate(alone):
+            assert batch.guarantee[row] == one.guarantee
+            assert batch.items_scored[row] == one.items_scored
+            np.testing.assert_array_equal(batch.log_prob[row], one.log_prob)
+
+
 def test_a_saved_index_gives_the_same_answers(large, calibrated, tmp_path):
     calibrated.index.save(tmp_path / "saved")
     again = IndexedSoftmax(softindex.load(tmp_path / "saved"))
@@ -242,6 +252,20 @@ def test_ids_may_be_words_and_the_index_a_subset():
     assert found.log_partition.low <= np.logaddexp.reduce(logits) <= found.log_partition.high
     log_prob = soft.log_prob(query, names[best[1:]], temperature=1.0, exclude=[names[best[0]]], threads=1)
     np.testing.assert_allclose(log_prob, found.log_prob, atol=0.6)
+
+
+def test_the_index_may_be_the_snapshot_of_a_catalogue(made, tmp_path):
+    first, query = softindex.build(made.rows[:3000], seed=0, threads=1), made.queries(1)[0]
+    live = softindex.open(tmp_path / "catalogue", create=first, compaction="manual")
+    live.upsert(np.arange(3000, N), made.rows[3000:])
+    removed = np.arange(0, N, 3)
+    live.remove(removed)
+    found = IndexedSoftmax(live.snapshot()).top_k(query, 4, temperature=1.0, threads=1)
+    live.close()
+    logits = np.einsum("nd,d->n", made.rows.astype(np.float64), query.astype(np.float64))
+    logits[removed] = -np.inf
+    np.testing.assert_array_equal(found.ids, np.argsort(-logits)[:4])
+    assert found.log_partition.low <= np.logaddexp.reduce(logits) <= found.log_partition.high
 
 
 @pytest.mark.parametrize("n", [1, 2, 6])
@@ -312,7 +336,7 @@ def test_bounds_without_some_rows_contain_log_z_of_the_others(seed, spread, widt
 
 def test_what_does_not_fit_is_refused(made, soft):
     query = made.queries(1)[0]
-    with pytest.raises(InputError, match=r"expected what softindex\.build"):
+    with pytest.raises(InputError, match="expected an index"):
         IndexedSoftmax(made.rows)
     with pytest.raises(InputError, match="as int8"):
         IndexedSoftmax(softindex.build(made.rows, storage="int8", threads=1))
@@ -320,6 +344,13 @@ def test_what_does_not_fit_is_refused(made, soft):
         soft.top_k(query, 1, temperature=1.0, guarantee="pac")
     with pytest.raises(InputError, match="k is"):
         soft.top_k(query, N + 1, temperature=1.0)
+    with pytest.raises(InputError, match="k is 2 but allow leaves 1 class;"):
+        soft.top_k(query, 2, temperature=1.0, allow=[1])
+    with pytest.raises(InputError, match="allow leaves no class"):
+        soft.log_partition(query, temperature=1.0, allow=[])
+    for unknown in ("drop", "", 0):
+        with pytest.raises(InputError, match="unknown is"):
+            soft.top_k(query, 1, temperature=1.0, unknown=unknown)
     with pytest.raises(UnknownIdError):
         soft.top_k(query, 1, temperature=1.0, exclude=[N])
     assert soft.top_k(query, 1, temperature=1.0, exclude=[N], unknown="ignore").ids.shape == (1,)

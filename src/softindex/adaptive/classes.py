@@ -58,11 +58,11 @@ class Exclusion:
     def check_fits(self, k: int) -> None:
         """Refuse to look for more classes than some query may have."""
         for row, excluded in enumerate(self._lists):
-            if k > self._n - len(excluded):
+            left = self._n - len(excluded)
+            if k > left:
                 where = "" if len(self._lists) == 1 else f" for query {row}"
-                raise InputError(
-                    f"k is {k} but {self._by} {self._n - len(excluded)} classes{where}; ask for at most that many."
-                )
+                classes = "class" if left == 1 else "classes"
+                raise InputError(f"k is {k} but {self._by} {left} {classes}{where}; ask for at most that many.")
 
 
 def check_unknown(unknown: Any) -> None:
@@ -84,6 +84,11 @@ def check_exclude(chosen: tuple[Any, Any, Any], b: int, n: int) -> Exclusion:
     except UnknownIdError as error:
         which = "exclude names" if " in exclude " in str(error) else "allow names"
         raise _no_class(which, error.id, n, '; leave it out, or pass unknown="ignore"') from None
+    return check_left(lists, n, exclude, allow)
+
+
+def check_left(lists: list[Integers], n: int, exclude: Any, allow: Any) -> Exclusion:
+    """Return lists of left out classes as an exclusion; an error names the argument that leaves a query none."""
     by = "exclude leaves" if allow is None else "allow leaves" if exclude is None else "allow and exclude leave"
     for row, each in enumerate(lists):
         if len(each) == n:

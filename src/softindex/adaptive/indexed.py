@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from softindex.adaptive.answers import collect_best, collect_log_partition
 from softindex.adaptive.calls import Call
+from softindex.adaptive.classes import check_left, check_unknown
 from softindex.adaptive.goals import BestClasses
 from softindex.adaptive.layer import Logits
 from softindex.adaptive.queries import check_given
@@ -45,7 +46,7 @@ class IndexedSoftmax:
     object, so save the index.
 
     Args:
-        index: Made by `build` or `load`, with float32 vectors.
+        index: Made by `build` or `load`, with float32 vectors; or a subset, or the snapshot of a catalogue.
 
     Raises:
         InputError: When it is no index, or keeps its items in fewer bits.
@@ -55,8 +56,8 @@ class IndexedSoftmax:
 
     def __init__(self, index: Index) -> None:
         if not isinstance(index, Index):
-            raise InputError(f"index is {show(index)}; expected what softindex.build or softindex.load returns.")
-        if index.parameters["storage"] != "float32":
+            raise InputError(f"index is {show(index)}; expected an index, as from build, load or snapshot().")
+        if index.parameters.get("storage", "float32") != "float32":
             raise InputError(
                 f"this index keeps its items as {index.parameters['storage']}; build it with storage='float32'."
             )
@@ -204,12 +205,15 @@ class IndexedSoftmax:
         """The call of the layer, and the rows that its queries may not have."""
         (vectors, single), contents = check_given(queries, self.dim), self.index._contents
         exclude, allow, unknown = chosen
-        treat = contents.treat_unknown(unknown) or "error"
-        found, given = [np.empty(0, np.int64)], None
+        treat = contents.treat_unknown(unknown)
+        treat = "error" if treat is None else treat
+        check_unknown(treat)
+        call = self.layer._call(vectors[0] if single else vectors, temperature, (None, None, treat), threads)
+        found = [np.empty(0, np.int64)]
         if exclude is not None or allow is not None:
             found = [self._tail.rows(row) for row in left_out(contents, exclude, allow, len(vectors), treat)]
-            given = found[0] if len(found) == 1 else found
-        return self.layer._call(vectors[0] if single else vectors, temperature, (given, None, "error"), threads), found
+            call = replace(call, exclusion=check_left(found, len(self), exclude, allow))
+        return call, found
 
     def _factor(self, call: Call, guarantee: Any, confidence: Any) -> float | Doubles | None:
         """How wide calibrated intervals are; None where bounds are to be proven."""
@@ -309,9 +313,7 @@ class _Asking:
 
     def _ways(self, rows: Integers) -> Ways:
         call = self._call
-        each = call.temperature if isinstance(call.temperature, float) else call.temperature[rows]
-        excluded = self._excluded if len(self._excluded) == 1 else [self._excluded[row] for row in rows]
-        return Ways(call.vectors[rows], each, excluded, call.threads)
+        return Ways(call.vectors, call.temperature, self._excluded, call.threads).take(rows)
 
     def _of(self, row: int) -> Integers:
         return self._excluded[0 if len(self._excluded) == 1 else row]

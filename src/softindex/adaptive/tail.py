@@ -45,6 +45,12 @@ class Ways:
     """Rows that queries may not have: one list for all, or one for each."""
     threads: int
 
+    def take(self, rows: Integers) -> Ways:
+        """Some of the queries."""
+        each = self.temperature if isinstance(self.temperature, float) else self.temperature[rows]
+        excluded = self.excluded if len(self.excluded) == 1 else [self.excluded[row] for row in rows]
+        return Ways(self.vectors[rows], each, excluded, self.threads)
+
 
 @dataclass(frozen=True, slots=True)
 class Best:
@@ -120,18 +126,25 @@ class Tail:
 
     def best(self, ways: Ways, k: int) -> list[Best]:
         """The k best rows of each query, as far as the index proves them."""
+        queries = self._vectors(ways)
+        # Rows that rounding may have put on the wrong side are looked at, too.  A long query has a wide margin, which
+        # must not be that of the others in its batch; rounded up to powers of two, most queries share theirs.
+        slacks = [self._slack(vector, temperature_of(ways.temperature, row)) for row, vector in enumerate(queries)]
+        margins = np.exp2(np.ceil(np.log2(4 * np.array(slacks))))
+        found: dict[int, Best] = {}
+        for margin in np.unique(margins):
+            rows = np.flatnonzero(margins == margin)
+            found.update(zip(rows.tolist(), self._best(ways.take(rows), k, float(margin)), strict=True))
+        return [found[row] for row in range(len(queries))]
+
+    def _best(self, ways: Ways, k: int, margin: float) -> list[Best]:
         b, n = len(ways.vectors), self.layer.rows.n
         law, probes, missed = plan_search(None, None, self.index.parameters)
         native = None
         if any(map(len, ways.excluded)):
             offsets = np.cumsum([0, *map(len, ways.excluded)])
             native = NativeRestriction(offsets, self._places[np.concatenate(ways.excluded)])
-        queries = self._vectors(ways)
-        request = Request(queries, law, ways.temperature, probes, missed, native, 0, ways.threads)
-        # Rows that rounding may have put on the wrong side are looked at, too.
-        margin = max(
-            4 * self._slack(vector, temperature_of(ways.temperature, row)) for row, vector in enumerate(queries)
-        )
+        request = Request(self._vectors(ways), law, ways.temperature, probes, missed, native, 0, ways.threads)
         request.limit(max(n // SEARCH_PART, FREE, 4 * k), margin)
         found = calls.find_best(self.index._engine, self._numbers, request, (b, k, False), stated=False)
         rows, floors = self.rows(np.asarray(found.ids, np.int64)), found.scores[:, -1] + np.asarray(found.gap)
