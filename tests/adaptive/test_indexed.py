@@ -216,7 +216,6 @@ class TestCalibrated:
         with pytest.raises(MethodError, match=r"a confidence of 0\.999"):
             calibrated.top_k(query, 1, temperature=1.0, guarantee="calibrated", confidence=0.999)
 
-
     def test_a_long_query_in_the_batch_does_not_change_the_answers_of_the_others(self, large, calibrated):
         queries, given = large.queries(4, seed=11), {"temperature": 1.0, "guarantee": "calibrated", "threads": 1}
         alone = [calibrated.top_k(query, 3, **given) for query in queries]
