@@ -1,11 +1,13 @@
 """Head chooses the tokens that the layer itself would, and refuses what is no layer or no state."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from softindex.adaptive import Head  # noqa: E402
+from softindex.adaptive import Decoder, Head  # noqa: E402
 from softindex.errors import InputError  # noqa: E402
 
 WORDS, WIDTH = 700, 300
@@ -127,3 +129,33 @@ def test_what_is_no_layer_or_no_state_is_refused(layer):
         head(torch.tensor(1.0))
     with pytest.raises(InputError, match="dimensions"):
         head.top_k(torch.ones(2, WIDTH + 1), 1)
+
+
+class Spoken(torch.nn.Module):
+    """What a decoder needs of a causal model of transformers."""
+
+    def __init__(self, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.words, self.last = torch.nn.Embedding(50, 8), torch.nn.Linear(8, 50)
+
+    def get_output_embeddings(self):
+        return self.last
+
+    def set_output_embeddings(self, layer):
+        self.last = layer
+
+    def forward(self, input_ids):
+        return SimpleNamespace(logits=self.last(self.words(input_ids)))
+
+    def _sample(self, input_ids, **_):
+        return self(input_ids).logits[:, -1].argmax(-1)
+
+
+def test_a_decoder_refuses_another_model_even_one_of_the_same_shape():
+    model, words = Spoken(0), torch.arange(20)[:, None]
+    options = SimpleNamespace(do_sample=False, num_beams=1, return_dict_in_generate=False)
+    decoder = Decoder(model, threads=1)
+    assert torch.equal(decoder(model, words, [], [], options), model._sample(words))
+    with pytest.raises(InputError, match="made for another model"):
+        decoder(Spoken(1), words, [], [], options)

@@ -59,7 +59,7 @@ class Decoder:
         if not isinstance(layer, nn.Linear):
             raise InputError(f"{type(model).__name__} has no linear head over the words; expected a causal model.")
         _check_logits(model, layer)
-        self.head = Head(layer, threads=threads)
+        self.head, self._layer = Head(layer, threads=threads), layer
 
     def __call__(
         self,
@@ -76,7 +76,8 @@ class Decoder:
             InputError: When an option needs the logits of all words, or the model is not the one the decoder is for.
         """
         layer = model.get_output_embeddings()
-        if tuple(layer.weight.shape) != (self.head.out_features, self.head.in_features):
+        # A layer of the same shape would do, and its tokens would be those of the other model.
+        if layer is not self._layer:
             raise InputError("this decoder was made for another model; make one with Decoder(model).")
         plan, left = _plan(logits_processor, generation_config, self.head.out_features)
         kept = type(logits_processor)(left)
