@@ -1,58 +1,56 @@
 """Train sequence encoders with dot products and mixtures of logits, compare rankings, and search a mixture's index.
 
     python -m experiments.learned_similarity --data Beauty.txt.gz --out runs/similarity --page page.md
+    python -m experiments.learned_similarity --data ratings.tsv.gz --seeds 3 --out runs/movies --page page.md
 
-A line of the file is a user number, then the numbers of the user's items in order of time.  The last item of each user
-is for testing and the one before it for validation.  All items are ranked, except those the user already took.  Without
---data synthetic sequences are used.  A method is an encoder, sasrec or hstu, with a similarity of queries and items:
+A file of sequences has one user per line: a user number, then the numbers of the user's items in order of time.  A file
+of ratings has one rating per line, separated by tabs: user, item, rating, and time in seconds.  The last item of each
+user is for testing and the one before it for validation.  All items are ranked, except those the user already took.
+Without --data synthetic sequences are used.  A method is an encoder, sasrec or hstu, with a similarity of queries and
+items:
 
 - dot: the dot product; cosine: of normalised vectors, divided by a temperature of 0.05.
-- mol: a mixture of the logits of 4 x 4 components, with the loss that balances them; mol-plain: without that loss;
-  mol-tied: with that loss, one projection for the components of both sides, and a gate that learns slowly;
-  mol-constant: the same with a gate that does not learn.
+- dot-equal, cosine-equal: the same with the rank and the number of parameters of the mixture of logits.
+- mol: a mixture of the logits of components, with the loss that balances them; mol-plain: without that loss;
+  mol-users: one query component is looked up by the number of the user, for files of ratings; mol-tied: one projection
+  for the components of both sides, and a gate that learns slowly; mol-constant: the same with a gate that does not
+  learn.
 
-All are trained with a sampled softmax.  --negatives own (default with --data) draws for each query, which covers more
-items and needs fewer draws; --negatives shared (default without) draws once per batch, so that all similarities are one
-matrix product.  At the end an index is built from the first mixture of logits in the directory, and searched with every
-method.
+With -fast after its name a method is trained at three times the learning rate.  HSTU uses the times of ratings.  All
+are trained with a sampled softmax.  --negatives own (default with --data) draws for each query, which covers more items
+and needs fewer draws; --negatives shared (default without) draws once per batch, so that all similarities are one
+matrix product.  For sequences an index is built at the end from the first mixture of logits in the directory, and
+searched with every method.
 """
 
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import nn
-from torch.nn import functional
 
 from benchmarks.tables import check_place
 from experiments.harness import retrieving
 from experiments.harness.command import Task, compare, parser_of
 from experiments.harness.encoders import PADDING
-from experiments.harness.hstu import HSTU
+from experiments.harness.products import parameters_of
+from experiments.harness.ratings import is_ratings, read_ratings
 from experiments.harness.results import read as read_runs
 from experiments.harness.runs import Run
-from experiments.harness.sasrec import SASRec
 from experiments.harness.sequences import SequenceTrainer, load_sequences, pad
-from experiments.harness.tied import TiedMixture
+from experiments.harness.similarities import BALANCED, ENCODERS, SIMILARITIES, model_of, rank_of
 from softindex.mol import DotProduct, MixtureOfLogits, build, mutual_information_loss
 from softindex.train import UniformSampler, UnigramSampler, sampled_cross_entropy
 
-ENCODERS = {"sasrec": ("SASRec", SASRec), "hstu": ("HSTU", HSTU)}
-SIMILARITIES = {
-    "dot": "dot product",
-    "cosine": "cosine",
-    "mol": "mixture of logits",
-    "mol-plain": "mixture of logits, not balanced",
-    "mol-tied": "mixture of logits, tied",
-    "mol-constant": "mixture of logits, tied, constant gate",
-}
+FAST = 3
+"""Methods whose names end in -fast are trained at this multiple of the learning rates."""
 METHODS = {
-    f"{encoder}-{similarity}": f"{name}, {title}"
+    f"{encoder}-{similarity}{suffix}": f"{name}, {title}{words}"
     for encoder, (name, _) in ENCODERS.items()
     for similarity, title in SIMILARITIES.items()
+    for suffix, words in (("", ""), ("-fast", f", rate x {FAST}"))
 }
 DEFAULT_METHODS = (
-    *(f"sasrec-{similarity}" for similarity in SIMILARITIES),
+    *(f"sasrec-{similarity}" for similarity in SIMILARITIES if similarity != "mol-users"),
     "hstu-dot",
     "hstu-mol",
     "hstu-mol-constant",
@@ -65,84 +63,30 @@ PUBLISHED = {
     "gate rate": 2e-5, "validated": 2000,
 }  # fmt: skip
 SMALL = PUBLISHED | {
-    "width": 16, "blocks": 1, "length": 10, "dropout": 0.1, "components": 2, "component width": 8, "batch": 32,
+    "width": 16, "blocks": 1, "length": 10, "dropout": 0.1, "components": 2, "component width": 12, "batch": 32,
     "draws": 64, "negatives": "shared", "sampler": "uniform", "rate": 1e-2, "item rate": 1e-2,
     "gate rate": 1e-3,
 }  # fmt: skip
-TEMPERATURE = 0.05
+RATINGS = PUBLISHED | {
+    "length": 100, "query components": 8, "batch": 8, "targets": 256, "draws": 64, "sampler": "uniform",
+    "rate": 1e-3, "item rate": 4e-3, "gate rate": 1e-5, "timed": True, "decay": 8,
+}  # fmt: skip
+"""For files of ratings.  A step learns from "targets" places of its windows, drawn at random, and the learning rates
+fall linearly to zero in "decay" epochs."""
 BALANCE = 0.001
 """Weight of the loss that balances the components."""
-USERS, ITEMS = 32, 1024
-"""Users and items scored at once: the gate's intermediate results then fit into the cache."""
+USERS = 32
+"""Users scored at once: the gate's intermediate results then fit into the cache."""
 PAIRS = 1 << 15
 """Pairs of query and draw scored at once: larger tensors are slow to allocate."""
 SEARCHED = 2000
 """Users for whom searches are compared."""
 
 
-class Model(nn.Module):
-    """A sequence encoder, and the similarity of its queries and items."""
-
-    def __init__(self, encoder, similarity):
-        super().__init__()
-        self.encoder, self.similarity = encoder, similarity
-
-    def by_rate(self):
-        """Parameters by the name of their learning rate.
-
-        A step turns a long vector less than a short one, so items whose length does not matter need a higher rate.  A
-        gate that learns as fast as the components of a tied mixture ruins them: see the page of results.
-        """
-        items = [self.encoder.items.weight]
-        gate = list(self.similarity.mixture.parameters()) if isinstance(self.similarity, TiedMixture) else []
-        special = {id(weights) for weights in [*items, *gate]}
-        others = [weights for weights in self.parameters() if id(weights) not in special]
-        groups = {"rate": others, "item rate": items, "gate rate": gate}
-        return {rate: weights for rate, weights in groups.items() if weights}
-
-    def queries(self, sequences):
-        """Queries (b, d) for the next item of padded sequences (b, length)."""
-        return self.encoder(sequences)[:, -1]
-
-    def pair_scorer(self):
-        """A function of queries (b, d) and ids (b, m) that returns their similarities (b, m).
-
-        There are more draws than items, so the parts that do not depend on the query are computed once for all items.
-        """
-        items, similarity = self.encoder.items, self.similarity
-        if isinstance(similarity, DotProduct):
-            return lambda queries, ids: similarity(queries, items(ids))
-        components, gates = similarity.encode_items(items.weight)
-
-        def score(queries, ids):
-            mine = functional.embedding(ids, components.flatten(1)).unflatten(-1, components.shape[1:])
-            own = None if gates is None else functional.embedding(ids, gates)
-            return similarity.combine(*similarity.encode_queries(queries), mine, own)
-
-        return score
-
-    def scores(self, queries):
-        """Scores (b, n) of all items."""
-        parts = self.encoder.items.weight.split(ITEMS)
-        return torch.cat([self.similarity(queries, part) for part in parts], dim=1)
-
-
-def model_of(method, items, settings):
-    """A new model for a method."""
+def parts_of(method):
+    """Encoder and similarity of a method, and the multiple of the learning rates."""
     encoder, similarity = method.split("-", 1)
-    shape = {name: settings[name] for name in ("width", "blocks", "heads", "length", "dropout")}
-    width = settings["width"]
-    if similarity == "dot":
-        layer = DotProduct(width)
-    elif similarity == "cosine":
-        layer = DotProduct(width, temperature=TEMPERATURE, normalised=True)
-    else:
-        count, size = settings["components"], {"component_dim": settings["component width"], "temperature": TEMPERATURE}
-        if similarity in ("mol-tied", "mol-constant"):
-            layer = TiedMixture(width, components=count, learn_gate=similarity == "mol-tied", **size)
-        else:
-            layer = MixtureOfLogits(width, width, query_components=count, item_components=count, **size)
-    return Model(ENCODERS[encoder][1](items, **shape), layer)
+    return encoder, similarity.removesuffix("-fast"), FAST if similarity.endswith("-fast") else 1
 
 
 class SimilarityTrainer(SequenceTrainer):
@@ -150,50 +94,65 @@ class SimilarityTrainer(SequenceTrainer):
 
     users_at_once = USERS
 
-    def __init__(self, taken, items, settings, method, seed):
-        super().__init__(taken, items, settings, seed)
+    def __init__(self, taken, settings, method, seed, events=None):
+        super().__init__(taken, settings["items"], settings, seed, events)
         # Some users, evenly spread over the file, are enough to select an epoch.
-        self.validated = self.taken[:: max(1, len(self.taken) // settings["validated"])]
+        self.validated = self.validated[:: max(1, len(self.taken) // settings["validated"])]
         self.draws, self.shared = settings["draws"], settings["negatives"] == "shared"
-        self.balance = BALANCE if method.endswith(("-mol", "-mol-tied")) else 0.0
-        self.model = model_of(method, items, settings)
-        self.optimiser = torch.optim.Adam(
-            [{"params": weights, "lr": settings[rate]} for rate, weights in self.model.by_rate().items()]
-        )
-        self.objective = SAMPLERS[settings["sampler"]](items)
+        self.most, self.decay = settings.get("targets"), settings.get("decay")
+        encoder, similarity, faster = parts_of(method)
+        self.balance = BALANCE if similarity in BALANCED else 0.0
+        self.model = model_of(encoder, similarity, settings)
+        groups = ((faster * settings[rate], weights) for rate, weights in self.model.by_rate().items())
+        self.optimiser = torch.optim.Adam([{"params": weights, "lr": rate, "full": rate} for rate, weights in groups])
+        self.objective = SAMPLERS[settings["sampler"]](settings["items"])
         self.objective.refresh(frequencies=self.frequencies)
 
     def step(self, epoch, place):
         """Train on the next windows."""
         self.model.train()
+        if self.decay is not None:
+            for group in self.optimiser.param_groups:
+                group["lr"] = group["full"] * max(0.0, 1 - (epoch + place / self.steps) / self.decay)
         inputs, targets = self.examples(epoch, place)
-        wanted = targets != PADDING
-        return self.descend(self.loss(self.model.encoder(inputs)[wanted], targets[wanted]))
+        wanted = (targets != PADDING).nonzero(as_tuple=True)
+        if self.most is not None:
+            some = torch.randperm(len(wanted[0]))[: self.most]
+            wanted = tuple(places[some] for places in wanted)
+        users = {name: numbers[wanted] for name, numbers in self.model.users(inputs).items()}
+        return self.descend(self.loss(self.model.encoder(inputs)[wanted], targets[wanted], **users))
 
-    def loss(self, queries, targets):
-        """Mean loss of queries (b, d) with targets (b,)."""
+    def loss(self, queries, targets, **users):
+        """Mean loss of queries (b, d) with targets (b,); users=(b,) for a similarity with a user component."""
         items, similarity, extra = self.model.encoder.items, self.model.similarity, 0.0
         target_items = items(targets[:, None])
         if self.balance:
-            positive, weights = similarity(queries, target_items, with_weights=True)
+            positive, weights = similarity(queries, target_items, **users, with_weights=True)
             extra = self.balance * mutual_information_loss(weights)
         else:
-            positive = similarity(queries, target_items)
+            positive = similarity(queries, target_items, **users)
         drawn = self.objective.sample(queries, self.draws, shared=self.shared)
-        rows = max(1, PAIRS // self.draws)
-        if self.shared:
-            vectors = items(drawn.ids)
-            negative = torch.cat([similarity(part, vectors) for part in queries.split(rows)])
-        else:
-            parts = zip(queries.split(rows), drawn.ids.split(rows), strict=True)
-            score = self.model.pair_scorer()
-            negative = torch.cat([score(part, ids) for part, ids in parts])
+        negative = self.negatives(queries, drawn.ids, users)
         losses, _ = sampled_cross_entropy(positive, negative, targets[:, None], drawn)
         return losses.mean() + extra
 
+    def negatives(self, queries, ids, users):
+        """Scores (b, m) of drawn ids (m,), or (b, m) where each query has its own."""
+        rows = max(1, PAIRS // self.draws)
+        starts = range(0, len(queries), rows)
+        own = [{name: numbers[start : start + rows] for name, numbers in users.items()} for start in starts]
+        parts = zip(queries.split(rows), own, strict=True)
+        if self.shared:
+            vectors = self.model.encoder.items(ids)
+            return torch.cat([self.model.similarity(part, vectors, **theirs) for part, theirs in parts])
+        score = self.model.pair_scorer()
+        pairs = zip(parts, ids.split(rows), strict=True)
+        return torch.cat([score(part, drawn, **theirs) for (part, theirs), drawn in pairs])
+
     def scores(self, sequences):
         """Scores (b, n) of all items as the next item of padded sequences (b, length)."""
-        return self.model.scores(self.model.queries(sequences))
+        users = {name: numbers[:, -1] for name, numbers in self.model.users(sequences).items()}
+        return self.model.scores(self.model.queries(sequences), **users)
 
     def metrics(self, ranks):
         """Hit rates, NDCG and mean reciprocal rank, from the ranks (b,), counted from 0, of the wanted items."""
@@ -210,7 +169,7 @@ class SimilarityTrainer(SequenceTrainer):
         before = [sequence[:-1] for sequence in some]
         index = build(self.model.similarity, self.model.encoder.items.weight.detach())
         queries = self.model.queries(pad(before, self.length))
-        if isinstance(self.model.similarity, TiedMixture):
+        if not isinstance(self.model.similarity, DotProduct | MixtureOfLogits):
             queries, _ = self.model.similarity.encode_queries(queries)
         return index, queries.numpy(), before, np.array([sequence[-1] for sequence in some])
 
@@ -230,14 +189,15 @@ def search(task, options):
 
 
 def sections_of(task):
-    """Names of the page sections for the comparison of methods and of searches."""
-    return task.name, f"{task.name}-retrieval"
+    """Names of the page sections for the comparison of methods and, except for ratings, of searches."""
+    return (task.name,) if task.settings.get("timed") else (task.name, f"{task.name}-retrieval")
 
 
 def options_of():
     """The command line; its training options become part of the settings."""
     parser = parser_of(__doc__, DEFAULT_METHODS)
-    parser.add_argument("--data", type=Path, help="file of sequences, plain or .gz")
+    parser.add_argument("--data", type=Path, help="file of sequences or of ratings with times, plain or .gz")
+    parser.add_argument("--patience", type=int, help="stop a run after this many epochs without a better validation")
     parser.add_argument("--sampler", choices=SAMPLERS, help="sampler of the negatives")
     parser.add_argument("--negatives", choices=("shared", "own"), help="draw once per batch, or for each query")
     parser.add_argument("--draws", type=int, help="number of negatives")
@@ -245,6 +205,7 @@ def options_of():
     parser.add_argument("--rate", type=float, help="learning rate")
     parser.add_argument("--item-rate", type=float, help="learning rate of the item vectors")
     parser.add_argument("--gate-rate", type=float, help="learning rate of the gate of a tied mixture")
+    parser.add_argument("--decay", type=int, help="epochs in which the learning rates of ratings fall to zero")
     parser.add_argument("--dropout", type=float, help="dropout of the encoder")
     parser.add_argument("--width", type=int, help="dimensions of query and item vectors")
     parser.add_argument("--components", type=int, help="components per query and per item of a mixture")
@@ -255,20 +216,28 @@ def options_of():
 def task_of(options):
     """The experiment that a command line describes."""
     taken, items, name = load_sequences(options.data)
-    settings = dict(SMALL if options.data is None else PUBLISHED)
+    rated = options.data is not None and is_ratings(options.data)
+    events = read_ratings(options.data) if rated else None
+    settings = dict(SMALL if options.data is None else RATINGS if rated else PUBLISHED)
     for setting in settings:
         chosen = getattr(options, setting.replace(" ", "_"), None)
         settings[setting] = settings[setting] if chosen is None else chosen
+    settings = {"users": len(taken), "items": items, **settings}
     return Task(
-        name="learned-similarity",
+        name="learned-similarity-ratings" if rated else "learned-similarity",
         title=f"Learned similarities, {name}",
-        settings={"users": len(taken), "items": items, **settings},
-        make=lambda method, seed: SimilarityTrainer(taken, items, settings, method, seed),
+        settings=settings,
+        make=lambda method, seed: SimilarityTrainer(taken, settings, method, seed, events),
         metrics={f"hr@{k}": (f"HR@{k}", ".4f") for k in (1, 10, 50, 200)}
         | {"ndcg@10": ("NDCG@10", ".4f"), "mrr": ("MRR", ".4f")},
         chosen_by="mrr",
         lower_is_better=False,
         methods=METHODS,
+        patience=getattr(options, "patience", None),
+        columns={
+            "rank": lambda method: str(rank_of(parts_of(method)[1], settings)),
+            "parameters": lambda method: f"{parameters_of(model_of(*parts_of(method)[:2], settings)):,}",
+        },
     )
 
 
@@ -276,14 +245,16 @@ def main():
     """Compare the methods, then the searches."""
     options = options_of()
     task = task_of(options)
+    sections = sections_of(task)
     if options.page is not None:
         if not options.page.exists():
-            marks = (f"<!-- {section}: {mark} -->\n" for section in sections_of(task) for mark in ("begin", "end"))
+            marks = (f"<!-- {section}: {mark} -->\n" for section in sections for mark in ("begin", "end"))
             options.page.write_text("".join(marks), encoding="utf-8")
-        for section in sections_of(task):
+        for section in sections:
             check_place(options.page, section)
-    compare(task, options, options.epochs or (3 if options.data is None else 12))
-    search(task, options)
+    compare(task, options, options.epochs or task.settings.get("decay", 3 if options.data is None else 12))
+    if len(sections) > 1:
+        search(task, options)
 
 
 if __name__ == "__main__":

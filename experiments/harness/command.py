@@ -31,6 +31,10 @@ class Task:
     lower_is_better: bool
     methods: dict = field(default_factory=lambda: METHODS)
     """Title of each available method, by its name on the command line."""
+    patience: int | None = None
+    """Epochs without a better validation metric after which a run stops; None to train all epochs."""
+    columns: dict = field(default_factory=dict)
+    """More columns of the table: functions of a method that return the text of its row, by title."""
 
 
 def parser_of(description, methods=PUBLISHED):

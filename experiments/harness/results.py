@@ -27,7 +27,7 @@ def read(task, folder):
 
 def table(task, folder):
     """One row per method: test metrics and training time."""
-    columns = ["method", *(title for title, _ in task.metrics.values())]
+    columns = ["method", *task.columns, *(title for title, _ in task.metrics.values())]
     rows, found = [], read(task, folder)
     measured = all(run.get("memory") for group in found.values() for run in group)
     for method, runs in found.items():
@@ -36,7 +36,8 @@ def table(task, folder):
         step = _spread([1000 * run["seconds"] / run["steps"] for run in runs], ".1f")
         epochs = "/".join(str(epochs) for epochs in sorted({run["epochs"] for run in runs}))
         memory = [f"{max(run['memory'] for run in runs) / 1e6:.1f}"] if measured else []
-        rows.append([task.methods[method], *figures, epochs, minutes, step, *memory])
+        described = [text(method) for text in task.columns.values()]
+        rows.append([task.methods[method], *described, *figures, epochs, minutes, step, *memory])
     costs = ["epochs", "training, CPU minutes", "step, CPU ms", *(["loss, peak MB"] if measured else [])]
     return Table(task.title, [*columns, *costs], rows)
 
@@ -60,7 +61,13 @@ def _notes(task, runs):
     if _cut(task, runs):
         notes.append(f"Lines at the upper edge of the plot are above {FAR:g} times the lowest value.")
     notes.append("Times are processor time, including refreshes of the sampler but not evaluation.")
-    notes.append("These are a few epochs on a 2-core CPU: more epochs would change every row.")
+    if task.patience is None:
+        notes.append("These are a few epochs on a 2-core CPU: more epochs would change every row.")
+    else:
+        notes.append(
+            f"A run stops after {task.patience} epochs without a better validation {task.metrics[task.chosen_by][0]}, "
+            "and is tested with the weights of the best epoch."
+        )
     return " ".join(notes)
 
 

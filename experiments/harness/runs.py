@@ -100,20 +100,28 @@ class Run:
         self.checkpoint, self.results = folder / f"{self.name}.pt", folder / f"{self.name}.json"
 
     def finished(self, epochs):
-        """Whether results of this many epochs exist; SystemExit if they have other settings."""
+        """Whether results of this many epochs exist, or of a run that stopped; SystemExit for other settings."""
         if not self.results.exists():
             return False
         results = json.loads(self.results.read_text(encoding="utf-8"))
         self._check(results["settings"], self.results)
-        return results["epochs"] >= epochs
+        return results["epochs"] >= epochs or self._stalled(results["history"])
+
+    def _stalled(self, history):
+        """Whether the validation metric has not improved for as many epochs as the task has patience."""
+        patience = self.task.patience
+        return patience is not None and bool(history) and len(history) - 1 - self._best(history) >= patience
 
     def train(self, epochs, report=None):
-        """Train up to this many epochs, continuing an interrupted run, and write the results."""
+        """Train up to this many epochs, or until the task's patience ends, and write the results.
+
+        An interrupted run continues.
+        """
         trainer, at = self.resume()
         if at.epoch or at.place:
             print(f"{self.name}: continues at epoch {at.epoch + 1}, step {at.place + 1}", flush=True)
         saved = time.monotonic()
-        while at.epoch < epochs:
+        while at.epoch < epochs and not self._stalled(at.history):
             while at.place < trainer.steps:
                 started = time.process_time()
                 at.loss += trainer.step(at.epoch, at.place)

@@ -18,11 +18,11 @@ class Block(nn.Module):
         self.layer = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Dropout(dropout), nn.Linear(width, width))
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, states, visible):
-        """States (b, t, d); visible (b, 1, t, t): which positions each position may attend to."""
+    def forward(self, states, seen):
+        """New states of states (b, t, d); the time between events is not used."""
         batch, length, width = states.shape
         # Padding attends to itself, because a softmax over nothing is NaN.
-        visible = visible | torch.eye(length, dtype=torch.bool, device=states.device)
+        visible = seen.visible | torch.eye(length, dtype=torch.bool, device=states.device)
         parts = self.attended(self.before_attention(states)).view(batch, length, 3, self.heads, width // self.heads)
         attended = functional.scaled_dot_product_attention(*parts.permute(2, 0, 3, 1, 4), attn_mask=visible)
         states = states + self.dropout(self.joined(attended.transpose(1, 2).reshape(batch, length, width)))

@@ -1,20 +1,26 @@
 """Sequences of items per user, in order of time: the data of the sequence models, and how they are ranked."""
 
-import gzip
-
 import numpy as np
 import torch
 
-from experiments.harness.encoders import PADDING
+from experiments.harness.encoders import ITEM, PADDING
+from experiments.harness.ratings import is_ratings, open_lines, read_ratings
 from experiments.harness.runs import Trainer, shuffled
 
 
 def read(path):
-    """Items of each user, numbered from 0."""
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
+    """Items of each user, numbered from 0, from a file of sequences or of ratings."""
+    if is_ratings(path):
+        return items_of(read_ratings(path))
+    with open_lines(path) as lines:
         taken = [np.array(line.split()[1:], np.int64) for line in lines]
     _, numbers = np.unique(np.concatenate(taken), return_inverse=True)
     return np.split(numbers, np.cumsum([len(items) for items in taken])[:-1])
+
+
+def items_of(events):
+    """Items of each user, from events (m, 3)."""
+    return [sequence[:, ITEM] for sequence in events]
 
 
 def synthetic(users=800, items=300, kinds=15):
@@ -42,8 +48,8 @@ def load_sequences(path):
 
 
 def pad(sequences, length):
-    """The newest items of each sequence, (b, length), padded on the left."""
-    padded = np.full((len(sequences), length), PADDING)
+    """The newest items of each sequence, (b, length), or events (b, length, 3), padded on the left."""
+    padded = np.full((len(sequences), length, *sequences[0].shape[1:]), PADDING)
     for row, items in zip(padded, sequences, strict=True):
         newest = items[-length:]
         row[length - len(newest) :] = newest
@@ -57,16 +63,22 @@ def windows(sequences, length):
 
 
 class SequenceTrainer(Trainer):
-    """Trains on the sequences of users, without their last two items."""
+    """Trains on the sequences of users, without their last two items.
+
+    taken: items of each user; events: the same with times and users, if the encoder is to see those.
+    """
 
     users_at_once = 1024
     """Users ranked at once."""
 
-    def __init__(self, taken, items, settings, seed):
+    def __init__(self, taken, items, settings, seed, events=None):
         self.seed, self.batch, self.length = seed, settings["batch"], settings["length"]
-        self.taken = [sequence for sequence in taken if len(sequence) > 3]
-        self.validated = self.taken
-        self.inputs, self.targets = windows([sequence[:-2] for sequence in self.taken], self.length)
+        self.taken, self.events = (
+            [sequence for sequence in sequences if len(sequence) > 3] for sequences in (taken, events or taken)
+        )
+        self.validated = range(len(self.taken))
+        self.inputs, _ = windows([sequence[:-2] for sequence in self.events], self.length)
+        _, self.targets = windows([sequence[:-2] for sequence in self.taken], self.length)
         self.frequencies = torch.bincount(self.targets[self.targets != PADDING], minlength=items)
         self.steps = -(-len(self.inputs) // self.batch)
 
@@ -89,20 +101,20 @@ class SequenceTrainer(Trainer):
 
     def test(self):
         """Metrics of the last item of each user."""
-        return self.metrics(self.ranks(self.taken, 1))
+        return self.metrics(self.ranks(range(len(self.taken)), 1))
 
     @torch.no_grad()
-    def ranks(self, taken, back):
-        """Number of items (b,) that score higher than the item `back` places before the end of each sequence."""
+    def ranks(self, users, back):
+        """Number of items (b,) that score higher than the item `back` places before the end of each user's sequence."""
         self.model.eval()
         ranks = []
-        for begin in range(0, len(taken), self.users_at_once):
-            part = taken[begin : begin + self.users_at_once]
-            before = [sequence[:-back] for sequence in part]
-            wanted = torch.tensor([sequence[-back] for sequence in part])[:, None]
-            scores = self.scores(pad(before, self.length))
+        for begin in range(0, len(users), self.users_at_once):
+            part = users[begin : begin + self.users_at_once]
+            before = [self.taken[user][:-back] for user in part]
+            wanted = torch.tensor([self.taken[user][-back] for user in part])[:, None]
+            scores = self.scores(pad([self.events[user][:-back] for user in part], self.length))
             score = scores.gather(1, wanted)
-            users = np.repeat(np.arange(len(part)), [len(items) for items in before])
-            scores[users, np.concatenate(before)] = -torch.inf
+            rows = np.repeat(np.arange(len(part)), [len(items) for items in before])
+            scores[rows, np.concatenate(before)] = -torch.inf
             ranks.append((scores > score).sum(dim=1))
         return torch.cat(ranks).double()

@@ -43,12 +43,15 @@ def make():
 
     def trainer(method, **settings):
         torch.manual_seed(1)
-        return learned_similarity.SimilarityTrainer(taken, 60, learned_similarity.SMALL | settings, method, 0)
+        settings = {"users": 120, "items": 60} | learned_similarity.SMALL | settings
+        return learned_similarity.SimilarityTrainer(taken, settings, method, 0)
 
     return trainer
 
 
-@pytest.mark.parametrize("method", ["sasrec-mol", "hstu-mol-plain", "hstu-dot", "sasrec-mol-tied"])
+@pytest.mark.parametrize(
+    "method", ["sasrec-mol", "hstu-mol-plain", "hstu-dot", "sasrec-mol-tied", "sasrec-dot-equal", "hstu-cosine-equal"]
+)
 def test_an_index_ranks_as_the_model_does(make, method):
     trainer = make(method)
     for place in range(trainer.steps):
@@ -57,7 +60,7 @@ def test_an_index_ranks_as_the_model_does(make, method):
     assert len(queries) == len(trainer.taken)
     best = index.top_k(queries, 20, exclude=seen, threads=1)
     places = np.where(best.ids == wanted[:, None], np.arange(20), 20).min(axis=1)
-    ranks = np.minimum(trainer.ranks(trainer.taken, 1).numpy(), 20)
+    ranks = np.minimum(trainer.ranks(range(len(trainer.taken)), 1).numpy(), 20)
     # Float32 may order two items of almost equal scores otherwise.
     assert np.abs(places - ranks).max() <= 1
     assert (places == ranks).mean() > 0.95
@@ -117,7 +120,7 @@ def test_only_the_balanced_mixture_is_trained_with_the_balancing_loss(make):
     assert expected.abs() > 1e-5
 
 
-@pytest.mark.parametrize("method", ["sasrec-mol", "sasrec-dot"])
+@pytest.mark.parametrize("method", ["sasrec-mol", "sasrec-dot", "sasrec-cosine", "sasrec-cosine-equal"])
 def test_own_negatives_are_scored_as_shared_ones(make, method):
     model = make(method).model.eval()
     queries, ids = torch.randn(3, 16), torch.randint(60, (3, 5))
