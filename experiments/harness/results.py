@@ -11,6 +11,8 @@ from softindex.evaluate.charts import Axis, Series, figure, plot
 from softindex.evaluate.machine import machine
 from softindex.evaluate.output import write_output
 
+MOST = 10
+"""With more methods than this, those with a single seed are left out of the plot."""
 FAR = 10.0
 """Where lower is better, values above this multiple of the lowest are drawn at the edge of the plot."""
 
@@ -48,7 +50,7 @@ def publish(task, folder, page):
     threads = sorted({run["threads"] for group in runs.values() for run in group})
     body = [
         table(task, folder).markdown(),
-        illustrate(page, task.name, draw(task, runs), _caption(task)),
+        illustrate(page, task.name, draw(task, drawn(runs)), _caption(task)),
         textwrap.fill(_notes(task, runs), 118, break_on_hyphens=False),
         textwrap.fill(f"Machine: {machine()}; torch threads: {', '.join(map(str, threads))}.", 118),
     ]
@@ -60,6 +62,8 @@ def _notes(task, runs):
     notes = [_settings(task), "Mean over the seeds ± standard deviation." if several else "One seed."]
     if _cut(task, runs):
         notes.append(f"Lines at the upper edge of the plot are above {FAR:g} times the lowest value.")
+    if len(drawn(runs)) < len(runs):
+        notes.append("Methods with one seed are not in the plot.")
     notes.append("Times are processor time, including refreshes of the sampler but not evaluation.")
     if task.patience is None:
         notes.append("These are a few epochs on a 2-core CPU: more epochs would change every row.")
@@ -69,6 +73,12 @@ def _notes(task, runs):
             "and is tested with the weights of the best epoch."
         )
     return " ".join(notes)
+
+
+def drawn(runs):
+    """The runs to draw: all, or of many methods those with several seeds."""
+    several = {method: group for method, group in runs.items() if len(group) > 1}
+    return several if several and len(runs) > MOST else runs
 
 
 def illustrate(page, name, drawing, caption):
@@ -86,9 +96,7 @@ def draw(task, runs):
     """
     title, _ = task.metrics[task.chosen_by]
     series = {"epoch": [], "minutes of training": []}
-    for style, method in enumerate(task.methods):
-        if method not in runs:
-            continue
+    for style, method in enumerate(runs):
         shared = min(len(run["history"]) for run in runs[method])
         by_run = [[row[task.chosen_by] for row in run["history"][:shared]] for run in runs[method]]
         y = np.mean(by_run, axis=0)
@@ -103,7 +111,7 @@ def draw(task, runs):
         values = np.concatenate([one.y for one in lines])
         y = Axis.around(title, values[~_far(task, values)], log=task.lower_is_better)
         panels.append((f"By {name}", plot(lines, x, y, title=_caption(task), text=f"By {name}.")))
-    labels = [(task.methods[method], style) for style, method in enumerate(task.methods) if method in runs]
+    labels = [(task.methods[method], style) for style, method in enumerate(runs)]
     return figure(panels, labels, title=_caption(task), text="One line per method.")
 
 
@@ -123,7 +131,8 @@ def _caption(task):
 
 
 def _settings(task):
-    shown = {name: value if isinstance(value, str) else f"{value:,}" for name, value in task.settings.items()}
+    words = {name: "yes" if value is True else value for name, value in task.settings.items()}
+    shown = {name: value if isinstance(value, str) else f"{value:,}" for name, value in words.items()}
     return f"Settings: {', '.join(f'{name} {value}' for name, value in shown.items())}."
 
 

@@ -8,7 +8,7 @@ import torch
 
 from experiments import learned_similarity
 from experiments.harness.command import Task
-from experiments.harness.results import table
+from experiments.harness.results import MOST, drawn, table
 from experiments.harness.runs import Run, Trainer
 from experiments.harness.sequences import synthetic
 
@@ -97,3 +97,12 @@ def test_the_table_of_similarities_states_rank_and_parameters():
     assert task.columns["rank"](method) == "24"
     assert task.columns["parameters"](method) == f"{sum(weights.numel() for weights in model.parameters()):,}"
     assert task.columns["rank"]("hstu-dot-fast") == "16"
+
+
+def test_of_many_methods_those_with_several_seeds_are_drawn():
+    few = {f"method {place}": [{}] * (1 + place % 2) for place in range(MOST)}
+    many = few | {"one more": [{}]}
+    single = {method: [{}] for method in many}
+    assert drawn(few) == few
+    assert list(drawn(many)) == [method for method, group in many.items() if len(group) == 2]
+    assert drawn(single) == single
