@@ -141,7 +141,7 @@ NATIVE_TESTS := tests/kernels tests/test_laws.py tests/test_slates.py tests/test
 	tests/mol/test_retrieval.py tests/adaptive/test_screen.py tests/adaptive/test_pulls.py tests/store/test_damage.py \
 	tests/adaptive/test_full_scan.py tests/adaptive/test_pac_cost.py tests/adaptive/test_sparse_queries.py \
 	tests/adaptive/test_indexed.py \
-	tests/test_residuals.py tests/test_filters.py tests/test_subsets.py tests/test_sketch.py
+	tests/test_residuals.py tests/test_filters.py tests/test_subsets.py tests/test_sketch.py tests/test_many_draws.py
 THREADED_TESTS := tests/test_index.py tests/mol/test_mixture_index.py tests/test_threads.py
 
 sanitize: .venv/all
