@@ -1,11 +1,12 @@
-"""Train SASRec with MIDX samplers of 8 to 128 codewords and with learned codebooks, and compare.
+"""Train SASRec with MIDX samplers of several sizes and with learned codebooks, and compare.
 
     python -m experiments.codewords --data Beauty.txt.gz --epochs 3 --out runs/codewords --page page.md
     python -m experiments.codewords --data Beauty.txt.gz --out runs/codewords --diagnose --page page.md
 
 Model, data and settings are those of experiments.sequential_recommendation.  A method is a kind of index and a number
-of codewords: rq-8 to rq-128 (residual codes as published), weighted-8 to weighted-128, learned-64; full is the full
-softmax.  --diagnose trains nothing: it measures samplers of every size on the model that the full softmax trained.
+of codewords: rq-8 to rq-128 (residual codes as published), weighted-8 to weighted-128, learned-64; rq-3x16 has three
+codebooks of 16, weighted-4x8 four of 8; full is the full softmax.  --diagnose trains nothing: it
+measures samplers of every size on the model that the full softmax trained.
 """
 
 from pathlib import Path
@@ -20,13 +21,21 @@ from experiments.sequential_recommendation import METRICS, PUBLISHED, SMALL, Rec
 from softindex.train import MIDXSampler, diagnose
 
 SIZES = (8, 16, 32, 64, 128)
+CODEBOOKS = 2
 KINDS = {"rq": "MIDX, residual codes", "weighted": "MIDX, weighted"}
+MORE = ((3, 16), (4, 8))
+"""Three and four codebooks that give as many clusters as two of 64."""
 METHODS = {
     "full": "full softmax",
     **{f"{kind}-{size}": f"{title}, {size} codewords" for kind, title in KINDS.items() for size in SIZES},
+    **{
+        f"{kind}-{books}x{size}": f"{title}, {books} codebooks of {size}"
+        for kind, title in KINDS.items()
+        for books, size in MORE
+    },
     "learned-64": "MIDX, learned codebooks, 64 codewords",
 }
-SHAPES = [*((2, size) for size in SIZES), (3, 8), (3, 16), (4, 4), (4, 8)]
+SHAPES = [*((CODEBOOKS, size) for size in SIZES), (3, 8), (3, 16), (4, 4), (4, 8)]
 """Codebooks and codewords in each of the samplers that --diagnose measures."""
 DIAGNOSED, DRAWS = "codewords-diagnosed", 50
 QUERIES = 256
@@ -38,7 +47,10 @@ class SizedRecommender(Recommender):
     def __init__(self, taken, items, settings, method, seed):
         kind, _, size = method.partition("-")
         known = {"rq": "midx-rq", "weighted": "midx-beyond"}.get(kind, kind)
-        super().__init__(taken, items, settings, known, seed, int(size or 0))
+        books, _, words = size.rpartition("x")
+        super().__init__(
+            taken, items, settings, known, seed, codewords=int(words or 0), codebooks=int(books or CODEBOOKS)
+        )
 
 
 def task_of(options):

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from experiments.harness.command import Task, compare, parser_of
+from experiments.harness.command import Task, add_settings, compare, parser_of, rated, replaced
 from experiments.harness.contexts import contexts
-from experiments.harness.methods import Objective, due
+from experiments.harness.methods import IndexSize, Objective, due
 from experiments.harness.runs import Trainer, shuffled
 from experiments.language_model import read as read_text
 
@@ -30,9 +30,9 @@ FAMILY = 100
 """Classes per family."""
 EXPONENT = 0.9
 """Exponent of the power law of class frequencies."""
-SETTINGS = {"width": 128, "batch": 512, "draws": 50, "rate": 3e-3}
-REFRESH = 50
-"""Steps between refreshes of the sampler."""
+SETTINGS = {"width": 128, "batch": 512, "draws": 50, "rate": 3e-3, "refresh": 10}
+REPLACEABLE = {"width": int, "batch": int, "draws": int, "rate": float, "refresh": int}
+"""Settings that the command line may replace."""
 BLOCK = 256
 """Examples evaluated at once."""
 
@@ -71,16 +71,22 @@ class ClassifierTrainer(Trainer):
         self.seed, self.batch = seed, settings["batch"]
         self.parts = [tuple(map(torch.from_numpy, part)) for part in parts]
         self.model = Classifier(features, classes, settings["width"])
-        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=settings["rate"])
+        name, multiple = rated(method)
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=multiple * settings["rate"])
         counts = np.bincount(parts[0][1].ravel(), minlength=classes)
-        self.objective = Objective(method, counts, settings["draws"], codewords)
+        self.refresh = settings["refresh"]
+        self.objective = Objective(name, counts, settings["draws"], IndexSize.refreshed(self.refresh, codewords))
         self.steps = -(-len(parts[0][0]) // self.batch)
 
     def step(self, epoch, place):
         """Train on the next examples in the order of this epoch."""
-        if due(epoch * self.steps + place, REFRESH):
-            self.objective.refresh(self.model.classes, bias=self.model.bias)
+        if due(epoch * self.steps + place, self.refresh):
+            self.refresh_objective()
         return self.descend(self.objective(*self.loss_inputs(epoch, place)))
+
+    def refresh_objective(self):
+        """Refresh the sampler, if there is one."""
+        self.objective.refresh(self.model.classes, bias=self.model.bias)
 
     def loss_inputs(self, epoch, place):
         """Queries, targets, classes and their bias of the next examples."""
@@ -128,7 +134,9 @@ def main():
     parser.add_argument("--labels", type=int, default=1, help="classes per example")
     parser.add_argument("--examples", type=int, default=5000, help="training examples")
     parser.add_argument("--data", type=Path, help="directory of train.txt, valid.txt and test.txt")
+    add_settings(parser, REPLACEABLE)
     options = parser.parse_args()
+    settings = replaced(SETTINGS, options, REPLACEABLE)
     if options.data is not None and options.labels != 1:
         parser.error("a place in a text has one word; leave out --labels.")
     parts, features, classes = load(options)
@@ -138,8 +146,8 @@ def main():
     task = Task(
         name="extreme-classification" if options.data is None else "rare-words",
         title=f"Extreme classification, {classes:,} {kind}",
-        settings=sizes | SETTINGS,
-        make=lambda method, seed: ClassifierTrainer(parts, features, classes, SETTINGS, method, seed, codewords),
+        settings=sizes | settings,
+        make=lambda method, seed: ClassifierTrainer(parts, features, classes, settings, method, seed, codewords),
         metrics={f"precision@{k}": (f"P@{k}", ".4f") for k in (1, 3, 5)},
         chosen_by="precision@1",
         lower_is_better=False,

@@ -16,16 +16,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from experiments.harness.command import Task, add_settings, compare, parser_of, replaced
+from experiments.harness.command import Task, add_settings, compare, parser_of, rated, replaced
 from experiments.harness.diagnosing import diagnose_all, publish, samplers
-from experiments.harness.methods import IGNORED, METHODS, Objective, due
+from experiments.harness.methods import IGNORED, METHODS, IndexSize, Objective, due
 from experiments.harness.runs import Run, Trainer
 
-REFRESH = 200
-"""Steps between refreshes of the sampler."""
-SOON = 50
-"""Refreshes that are at most this many steps apart do one iteration of k-means only."""
-PUBLISHED = {"width": 200, "layers": 2, "dropout": 0.5, "batch": 20, "length": 35, "draws": 20, "rate": 20.0}
+PUBLISHED = {
+    "width": 200, "layers": 2, "dropout": 0.5, "batch": 20, "length": 35, "draws": 20, "rate": 20.0, "refresh": 20,
+}  # fmt: skip
 SMALL = PUBLISHED | {"width": 32, "layers": 1, "batch": 16, "dropout": 0.1, "rate": 5.0}
 REPLACEABLE = {"refresh": int, "draws": int, "clip": float, "rate": float}
 """Settings that the command line may replace."""
@@ -153,11 +151,11 @@ class LanguageTrainer(TextTrainer):
         self.codewords, self.clip = codewords, settings.get("clip", CLIP)
         self.model = LanguageModel(words, settings["width"], settings["layers"], settings["dropout"])
         # As published.  Adam moves rare words as far as frequent ones, and codebooks then fit noise.
-        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=settings["rate"])
+        name, multiple = rated(method)
+        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=multiple * settings["rate"])
         counts = np.bincount(parts[0][1:], minlength=words)
-        self.refresh = settings.get("refresh", REFRESH)
-        iterations = {"iterations": 1} if self.refresh <= SOON else {}
-        self.objective = Objective(method, counts, settings["draws"], codewords, **iterations)
+        self.refresh = settings["refresh"]
+        self.objective = Objective(name, counts, settings["draws"], IndexSize.refreshed(self.refresh, codewords))
 
     def logits(self, queries):
         """Logits (m, words) of queries (m, d) under the full softmax."""
@@ -166,10 +164,16 @@ class LanguageTrainer(TextTrainer):
     def step(self, epoch, place):
         """Train on the next rows."""
         if due(epoch * self.steps + place, self.refresh):
-            self.objective.refresh(self.model.words.weight, bias=self.model.bias)
-        queries, targets = self.advance(place)
-        loss = self.objective(queries, targets, self.model.words.weight, bias=self.model.bias)
-        return self.descend(loss, self.clip)
+            self.refresh_objective()
+        return self.descend(self.objective(*self.loss_inputs(epoch, place)), self.clip)
+
+    def refresh_objective(self):
+        """Refresh the sampler, if there is one."""
+        self.objective.refresh(self.model.words.weight, bias=self.model.bias)
+
+    def loss_inputs(self, epoch, place):
+        """Queries, targets, words and their bias of the next rows."""
+        return *self.advance(place), self.model.words.weight, self.model.bias
 
     @torch.no_grad()
     def queries(self, part, count):

@@ -16,11 +16,10 @@ items:
   for the components of both sides, and a gate that learns slowly; mol-constant: the same with a gate that does not
   learn.
 
-With -fast after its name a method is trained at three times the learning rate.  HSTU uses the times of ratings.  All
-are trained with a sampled softmax.  --negatives own (default with --data) draws for each query, which covers more items
-and needs fewer draws; --negatives shared (default without) draws once per batch, so that all similarities are one
-matrix product.  For sequences an index is built at the end from the first mixture of logits in the directory, and
-searched with every method.
+HSTU uses the times of ratings.  All are trained with a sampled softmax.  --negatives own (default with --data) draws
+for each query, which covers more items and needs fewer draws; --negatives shared (default without) draws once per
+batch, so that all similarities are one matrix product.  For sequences an index is built at the end from the first
+mixture of logits in the directory, and searched with every method.
 """
 
 from pathlib import Path
@@ -30,7 +29,7 @@ import torch
 
 from benchmarks.tables import check_place
 from experiments.harness import retrieving
-from experiments.harness.command import Task, compare, parser_of
+from experiments.harness.command import Task, compare, parser_of, rated
 from experiments.harness.encoders import PADDING
 from experiments.harness.products import parameters_of
 from experiments.harness.ratings import is_ratings, read_ratings
@@ -41,13 +40,10 @@ from experiments.harness.similarities import BALANCED, ENCODERS, SIMILARITIES, m
 from softindex.mol import DotProduct, MixtureOfLogits, build, mutual_information_loss
 from softindex.train import UniformSampler, UnigramSampler, sampled_cross_entropy
 
-FAST = 3
-"""Methods whose names end in -fast are trained at this multiple of the learning rates."""
 METHODS = {
-    f"{encoder}-{similarity}{suffix}": f"{name}, {title}{words}"
+    f"{encoder}-{similarity}": f"{name}, {title}"
     for encoder, (name, _) in ENCODERS.items()
     for similarity, title in SIMILARITIES.items()
-    for suffix, words in (("", ""), ("-fast", f", rate x {FAST}"))
 }
 DEFAULT_METHODS = (
     *(f"sasrec-{similarity}" for similarity in SIMILARITIES if similarity != "mol-users"),
@@ -68,8 +64,8 @@ SMALL = PUBLISHED | {
     "gate rate": 1e-3,
 }  # fmt: skip
 RATINGS = PUBLISHED | {
-    "length": 100, "query components": 8, "batch": 8, "targets": 256, "draws": 64, "sampler": "uniform",
-    "rate": 1e-3, "item rate": 4e-3, "gate rate": 1e-5, "timed": True, "decay": 8,
+    "length": 100, "query components": 8, "batch": 8, "targets": 256, "draws": 128, "sampler": "uniform",
+    "rate": 1e-3, "item rate": 4e-3, "gate rate": 1e-5, "timed": True, "decay": 20,
 }  # fmt: skip
 """For files of ratings.  A step learns from "targets" places of its windows, drawn at random, and the learning rates
 fall linearly to zero in "decay" epochs."""
@@ -77,16 +73,16 @@ BALANCE = 0.001
 """Weight of the loss that balances the components."""
 USERS = 32
 """Users scored at once: the gate's intermediate results then fit into the cache."""
-PAIRS = 1 << 15
-"""Pairs of query and draw scored at once: larger tensors are slow to allocate."""
+PAIRS = 1 << 13
+"""Pairs of query and draw scored at once: the gate's intermediate results then fit into the cache."""
 SEARCHED = 2000
 """Users for whom searches are compared."""
 
 
 def parts_of(method):
     """Encoder and similarity of a method, and the multiple of the learning rates."""
-    encoder, similarity = method.split("-", 1)
-    return encoder, similarity.removesuffix("-fast"), FAST if similarity.endswith("-fast") else 1
+    name, multiple = rated(method)
+    return *name.split("-", 1), multiple
 
 
 class SimilarityTrainer(SequenceTrainer):
@@ -184,7 +180,7 @@ def search(task, options):
     trainer.model.load_state_dict(progress.best)
     index, queries, seen, wanted = trainer.searchable()
     measured = retrieving.measure(index, queries, seen, wanted, options.threads)
-    title = f"{METHODS[method]}: {len(index):,} items, {len(queries):,} queries"
+    title = f"{task.title_of(method)}: {len(index):,} items, {len(queries):,} queries"
     retrieving.publish(measured, title, sections_of(task)[1], options.page)
 
 

@@ -13,15 +13,16 @@ from pathlib import Path
 import torch
 
 from benchmarks.tables import place
-from experiments.harness.command import Task, add_settings, compare, parser_of, replaced
+from experiments.harness.command import Task, add_settings, compare, parser_of, rated, replaced
 from experiments.harness.costs import costs
 from experiments.harness.encoders import PADDING
-from experiments.harness.methods import LEARNED, METHODS, LearnedObjective, Objective, due
+from experiments.harness.methods import LEARNED, METHODS, IndexSize, LearnedObjective, Objective, due
 from experiments.harness.sasrec import SASRec
 from experiments.harness.sequences import SequenceTrainer, load_sequences
 
 PUBLISHED = {
     "width": 64, "blocks": 2, "heads": 2, "length": 20, "dropout": 0.4, "batch": 64, "draws": 50, "rate": 2e-3,
+    "refresh": 20,
 }  # fmt: skip
 SMALL = PUBLISHED | {"width": 16, "blocks": 1, "length": 10, "dropout": 0.1, "rate": 1e-2}
 REPLACEABLE = {"draws": int, "rate": float, "refresh": int}
@@ -31,24 +32,24 @@ METRICS = {
     for metric, title in (("ndcg", "NDCG"), ("recall", "Recall"))
     for k in (10, 50)
 }
-REFRESH = 200
-"""Steps between refreshes of the sampler."""
 
 
 class Recommender(SequenceTrainer):
     """SASRec with the full softmax or a sampled one over the items."""
 
-    def __init__(self, taken, items, settings, method, seed, codewords):
+    def __init__(self, taken, items, settings, method, seed, *, codewords, codebooks=2):
         super().__init__(taken, items, settings, seed)
         shape = {name: settings[name] for name in ("width", "blocks", "heads", "length", "dropout")}
         self.model = SASRec(items, **shape)
-        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=settings["rate"])
-        self.refresh = settings.get("refresh", REFRESH)
-        if method == LEARNED:
+        name, multiple = rated(method)
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=multiple * settings["rate"])
+        self.refresh = settings["refresh"]
+        if name == LEARNED:
             self.objective = LearnedObjective(items, settings["width"], settings["draws"], codewords)
             self.optimiser.add_param_group({"params": list(self.objective.parameters())})
         else:
-            self.objective = Objective(method, self.frequencies, settings["draws"], codewords)
+            size = IndexSize.refreshed(self.refresh, codewords, codebooks)
+            self.objective = Objective(name, self.frequencies, settings["draws"], size)
 
     def step(self, epoch, place):
         """Train on the next windows."""
@@ -95,7 +96,7 @@ def main():
         name="sequential-recommendation",
         title=f"Sequential recommendation, {name}",
         settings={"users": len(taken), "items": items, **settings},
-        make=lambda method, seed: Recommender(taken, items, settings, method, seed, codewords),
+        make=lambda method, seed: Recommender(taken, items, settings, method, seed, codewords=codewords),
         metrics=METRICS,
         chosen_by="ndcg@10",
         lower_is_better=False,
@@ -103,7 +104,7 @@ def main():
     )
     if options.costs:
         torch.set_num_threads(options.threads)
-        table = costs(task, options.methods.split(","), settings.get("refresh", REFRESH)).markdown()
+        table = costs(task, options.methods.split(","), settings["refresh"]).markdown()
         print(table)
         if options.page is not None:
             place(options.page, "recommendation-costs", f"\n{table}\n")

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.tables import Table, check_place, place
-from experiments.harness.methods import Objective, due
+from experiments.harness.methods import IndexSize, Objective, due
 from experiments.language_model import PUBLISHED, SMALL, LanguageTrainer, read, synthetic
 
 NAME, TRAINED = "table-age", "midx-systematic"
@@ -47,7 +47,9 @@ def objectives_of(trainer, codewords):
     """The full softmax and sampled ones: from the trainer's tables, from any others, and from the softmax itself."""
     draws, counts = trainer.objective.sampled.draws, trainer.objective.counts
     names = ("full", "midx-beyond", TRAINED, "oracle")
-    return {name: Objective(name, counts, draws, codewords, 1) for name in names} | {"old": trainer.objective}
+    return {name: Objective(name, counts, draws, IndexSize(codewords, iterations=1)) for name in names} | {
+        "old": trainer.objective
+    }
 
 
 def renew(trainer, objectives):

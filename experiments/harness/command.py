@@ -36,12 +36,37 @@ class Task:
     columns: dict = field(default_factory=dict)
     """More columns of the table: functions of a method that return the text of its row, by title."""
 
+    def title_of(self, method):
+        """Title of a method in tables; SystemExit if there is no such method."""
+        name, multiple = rated(method)
+        if name not in self.methods:
+            raise SystemExit(f"unknown method {name}; choose from {', '.join(self.methods)}.")
+        return self.methods[name] if multiple == 1 else f"{self.methods[name]}, rate x {multiple:g}"
+
+    def place_of(self, method):
+        """Sorts methods as they stand in tables."""
+        name, multiple = rated(method)
+        return list(self.methods).index(name), multiple
+
+
+def rated(method):
+    """Name of a method and the multiple of the learning rate it is trained at: uniform@3 is uniform at three times."""
+    name, _, multiple = method.partition("@")
+    try:
+        return name, float(multiple or 1)
+    except ValueError:
+        raise SystemExit(f"{method} does not end in a multiple of the learning rate, such as {name}@3.") from None
+
 
 def parser_of(description, methods=PUBLISHED):
     """A parser with the options of every experiment; `methods` are trained unless --methods names others."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs"), help="directory of checkpoints and results")
-    parser.add_argument("--methods", default=",".join(methods), help="methods to train, separated by commas")
+    parser.add_argument(
+        "--methods",
+        default=",".join(methods),
+        help="methods to train, separated by commas; uniform@3: at three times the rate",
+    )
     parser.add_argument("--epochs", type=int, help="total number; an interrupted run continues")
     parser.add_argument("--seed", type=int, default=0, help="first seed")
     parser.add_argument("--seeds", type=int, default=1, help="runs per method, with consecutive seeds")
@@ -66,8 +91,7 @@ def compare(task, options, epochs):
     """Train the runs that are not finished, then print the results of all runs in the directory."""
     methods = options.methods.split(",")
     for method in methods:
-        if method not in task.methods:
-            raise SystemExit(f"unknown method {method}; choose from {', '.join(task.methods)}.")
+        task.title_of(method)
     if options.page is not None:
         check_place(options.page, task.name)
     torch.set_num_threads(options.threads)

@@ -7,6 +7,8 @@ from benchmarks.tables import Table
 
 WARM, ROUNDS, STEPS = 4, 6, 5
 """Steps before measuring, rounds in which all methods take turns, and steps of each in a round."""
+NEVER = 1 << 60
+"""Steps between refreshes while steps are timed."""
 
 
 def costs(task, methods, every):
@@ -17,10 +19,11 @@ def costs(task, methods, every):
     trainers = {method: task.make(method, 0) for method in methods}
     for trainer in trainers.values():
         _steps(trainer, 0, WARM)
+        trainer.refresh = NEVER
     taken = {method: [] for method in methods}
     for turn in range(ROUNDS):
         for method, trainer in trainers.items():
-            # Steps from 129 on: no refresh is due before 200.
+            # A refresh before a power of two is due at any rate: there is none from 129 to 255.
             first = 129 + turn * STEPS
             taken[method].append(_timed(lambda one=trainer, first=first: _steps(one, first, STEPS)) / STEPS)
     rows = []
@@ -28,7 +31,7 @@ def costs(task, methods, every):
         refresh = statistics.median(_timed(trainer.refresh_objective) for _ in range(3))
         step = statistics.median(taken[method])
         shown = (1000 * step, 1000 * refresh / every, 1000 * (step + refresh / every), trainer.loss_memory() / 1e6)
-        rows.append([task.methods[method], *(f"{value:.1f}" for value in shown)])
+        rows.append([task.title_of(method), *(f"{value:.1f}" for value in shown)])
     columns = ["method", "step, CPU ms", f"refresh / {every}, CPU ms", "both, CPU ms", "loss, peak MB"]
     return Table(f"{task.title}: cost of a step", columns, rows)
 

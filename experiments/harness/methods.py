@@ -1,5 +1,7 @@
 """The compared ways to train a large output layer, behind one interface."""
 
+from typing import NamedTuple
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -58,25 +60,41 @@ ROUNDS = 2
 """Rounds of RECE; a query meets about as many items in each as SCE has in a bucket."""
 
 
+SOON, WARM_ITERATIONS = 50, 8
+"""Iterations of k-means in a refresh; refreshes at most SOON steps apart do a single one."""
+
+
 def due(step, every):
     """Whether to refresh the sampler before this step: more often at first, when the layer changes most."""
     return step % every == 0 or step & (step - 1) == 0
 
 
+class IndexSize(NamedTuple):
+    """The size of an inverted multi-index, and the iterations of k-means in each of its refreshes."""
+
+    codewords: int
+    codebooks: int = 2
+    iterations: int = WARM_ITERATIONS
+
+    @classmethod
+    def refreshed(cls, every, codewords, codebooks=2):
+        """The size of an index that is refreshed every so many steps."""
+        return cls(codewords, codebooks, 1 if every <= SOON else WARM_ITERATIONS)
+
+
 class Objective(nn.Module):
     """The loss of one method over a layer (n, d) of items, and its sampler; the full softmax has none.
 
-    counts (n,): how often each item is a target in the training set; iterations: of k-means in a refresh of the
-    weighted index.
+    counts (n,): how often each item is a target in the training set; size: of the multi-index.
     """
 
-    def __init__(self, method, counts, draws, codewords, iterations=8):
+    def __init__(self, method, counts, draws, size):
         super().__init__()
         self.method = method
         self.register_buffer("counts", torch.as_tensor(counts, dtype=torch.float32), persistent=False)
         self.register_buffer("recent", torch.empty(0, 0))
         sampled = method not in UNSAMPLED
-        self.sampled = _sampled_loss(method, len(counts), draws, codewords, iterations) if sampled else None
+        self.sampled = _sampled_loss(method, len(counts), draws, size) if sampled else None
         self.unsampled = _unsampled_loss(method, len(counts), draws)
 
     def forward(self, queries, targets, items, bias=None):
@@ -141,20 +159,21 @@ def _unsampled_loss(method, items, draws):
     return {"full": _cross_entropy, "fused": fused_cross_entropy}.get(method)
 
 
-def _sampled_loss(method, items, draws, codewords, iterations):
-    weighted = {"codewords": codewords, "quantizer": "rq", "residual": "weighted", "warm_iterations": iterations}
+def _sampled_loss(method, items, draws, size):
+    sizes = {"codewords": size.codewords, "codebooks": size.codebooks, "warm_iterations": size.iterations}
+    weighted = {**sizes, "quantizer": "rq", "residual": "weighted"}
     makers = {
         "uniform": lambda: UniformSampler(items),
         "unigram": lambda: UnigramSampler(items),
         "in-batch": lambda: InBatchSampler(items),
         "sphere": lambda: SphereSampler(items),
         "lsh": lambda: LSHSampler(items),
-        "random-features": lambda: RandomFeatureSampler(items, features=codewords),
-        "midx-pq": lambda: MIDXSampler(items, codewords=codewords, quantizer="pq", residual="uniform"),
-        "midx-rq": lambda: MIDXSampler(items, codewords=codewords, quantizer="rq", residual="uniform"),
+        "random-features": lambda: RandomFeatureSampler(items, features=size.codewords),
+        "midx-pq": lambda: MIDXSampler(items, **sizes, quantizer="pq", residual="uniform"),
+        "midx-rq": lambda: MIDXSampler(items, **sizes, quantizer="rq", residual="uniform"),
         "midx-beyond": lambda: MIDXSampler(items, **weighted),
         "midx-systematic": lambda: MIDXSampler(items, drawing="systematic", **weighted),
-        "oracle": lambda: MIDXSampler(items, codewords=codewords, residual="oracle"),
+        "oracle": lambda: MIDXSampler(items, **sizes, residual="oracle"),
         "two-level-s": lambda: TwoLevelSampler(items, method="s-2ls", threads=torch.get_num_threads()),
         "two-level-sd": lambda: TwoLevelSampler(items, method="sd-2ls", threads=torch.get_num_threads()),
     }

@@ -19,12 +19,12 @@ FAR = 10.0
 
 def read(task, folder):
     """Finished runs of the task by method, in the order of its methods."""
-    runs_of = {method: [] for method in task.methods}
+    runs_of = {}
     for path in sorted(folder.glob(f"{task.name}-*.json")):
         run = json.loads(path.read_text(encoding="utf-8"))
         if run["settings"] == task.settings:
-            runs_of[run["method"]].append(run)
-    return {method: runs for method, runs in runs_of.items() if runs}
+            runs_of.setdefault(run["method"], []).append(run)
+    return {method: runs_of[method] for method in sorted(runs_of, key=task.place_of)}
 
 
 def table(task, folder):
@@ -39,7 +39,7 @@ def table(task, folder):
         epochs = "/".join(str(epochs) for epochs in sorted({run["epochs"] for run in runs}))
         memory = [f"{max(run['memory'] for run in runs) / 1e6:.1f}"] if measured else []
         described = [text(method) for text in task.columns.values()]
-        rows.append([task.methods[method], *described, *figures, epochs, minutes, step, *memory])
+        rows.append([task.title_of(method), *described, *figures, epochs, minutes, step, *memory])
     costs = ["epochs", "training, CPU minutes", "step, CPU ms", *(["loss, peak MB"] if measured else [])]
     return Table(task.title, [*columns, *costs], rows)
 
@@ -101,9 +101,9 @@ def draw(task, runs):
         by_run = [[row[task.chosen_by] for row in run["history"][:shared]] for run in runs[method]]
         y = np.mean(by_run, axis=0)
         minutes = np.mean([[row["seconds"] / 60 for row in run["history"][:shared]] for run in runs[method]], axis=0)
-        notes = [f"{task.methods[method]}, epoch {epoch}: {value:.4g}" for epoch, value in enumerate(y, start=1)]
+        notes = [f"{task.title_of(method)}, epoch {epoch}: {value:.4g}" for epoch, value in enumerate(y, start=1)]
         for name, x in (("epoch", np.arange(1.0, shared + 1)), ("minutes of training", minutes)):
-            series[name].append(Series(task.methods[method], x, y, style, joined=True, notes=notes))
+            series[name].append(Series(task.title_of(method), x, y, style, joined=True, notes=notes))
     panels = []
     for name, lines in series.items():
         by_epoch = name == "epoch"
@@ -111,7 +111,7 @@ def draw(task, runs):
         values = np.concatenate([one.y for one in lines])
         y = Axis.around(title, values[~_far(task, values)], log=task.lower_is_better)
         panels.append((f"By {name}", plot(lines, x, y, title=_caption(task), text=f"By {name}.")))
-    labels = [(task.methods[method], style) for style, method in enumerate(runs)]
+    labels = [(task.title_of(method), style) for style, method in enumerate(runs)]
     return figure(panels, labels, title=_caption(task), text="One line per method.")
 
 

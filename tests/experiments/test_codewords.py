@@ -8,14 +8,15 @@ import torch
 from experiments.codewords import METHODS, task_of
 
 
-@pytest.mark.parametrize("method", ["rq-8", "weighted-16", "learned-64"])
+@pytest.mark.parametrize("method", ["rq-8", "weighted-16", "rq-3x16", "weighted-4x8", "learned-64"])
 def test_a_method_trains_an_index_of_its_size(method):
     torch.manual_seed(0)
     trainer = task_of(Namespace(data=None)).make(method, 0)
     losses = [trainer.step(0, place) for place in range(2)]
     assert all(loss > 0 for loss in losses)
     sampler = trainer.objective.sampled.sampler
-    assert sampler.codewords == int(method.split("-")[1])
+    books, _, words = method.split("-")[1].rpartition("x")
+    assert (sampler.codebooks, sampler.codewords) == (int(books or 2), int(words))
     learns = bool(list(trainer.objective.parameters()))
     assert learns == method.startswith("learned")
     if learns:

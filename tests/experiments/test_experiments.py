@@ -94,7 +94,7 @@ def test_more_epochs_continue_and_a_finished_run_is_not_repeated(tmp_path):
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(method, tmp_path, monkeypatch):
     shown, labels = extreme_classification.synthetic(60, 30, 140, 2)
     parts = [(shown[:100], labels[:100]), (shown[100:120], labels[100:120]), (shown[120:], labels[120:])]
-    settings = {"width": 8, "batch": 10, "draws": 5, "rate": 0.1}
+    settings = {"width": 8, "batch": 10, "draws": 5, "rate": 0.1, "refresh": 10}
     task = Task(
         name="synthetic",
         title="Synthetic",
@@ -131,7 +131,7 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(method, tmp_path, mon
 
 def test_a_kept_back_item_is_ranked_among_those_not_taken():
     taken = [np.array([0, 1, 2, 3, 4]), np.array([5, 6, 7, 8])]
-    trainer = sequential_recommendation.Recommender(taken, 9, sequential_recommendation.SMALL, "full", 0, 4)
+    trainer = sequential_recommendation.Recommender(taken, 9, sequential_recommendation.SMALL, "full", 0, codewords=4)
     with torch.no_grad():
         trainer.model.items.weight.zero_()
     # All scores are equal: nothing is ranked above the item.

@@ -82,7 +82,7 @@ def test_the_table_has_the_columns_of_the_task(tmp_path):
 def test_learning_rates_fall_linearly_to_zero_and_a_fast_method_starts_higher():
     settings = {"users": 40, "items": 30} | learned_similarity.SMALL | {"decay": 4, "rate": 0.1, "item rate": 0.2}
     taken = synthetic(40, 30, 3)
-    for method, multiple in (("sasrec-dot", 1), ("sasrec-dot-fast", learned_similarity.FAST)):
+    for method, multiple in (("sasrec-dot", 1), ("sasrec-dot@3", 3)):
         trainer = learned_similarity.SimilarityTrainer(taken, settings, method, 0)
         for epoch, left in ((0, 1.0), (1, 0.75), (3, 0.25), (4, 0.0)):
             trainer.step(epoch, 0)
@@ -96,7 +96,7 @@ def test_the_table_of_similarities_states_rank_and_parameters():
     model = task.make(method, 0).model
     assert task.columns["rank"](method) == "24"
     assert task.columns["parameters"](method) == f"{sum(weights.numel() for weights in model.parameters()):,}"
-    assert task.columns["rank"]("hstu-dot-fast") == "16"
+    assert task.columns["rank"]("hstu-dot@3") == "16"
 
 
 def test_of_many_methods_those_with_several_seeds_are_drawn():

@@ -7,7 +7,7 @@ import torch
 from made_samplers import N, classes
 
 from softindex import CorruptIndexError, Index
-from softindex.train import TwoLevelSampler
+from softindex.train import TwoLevelSampler, diagnose
 
 
 @pytest.fixture
@@ -61,3 +61,57 @@ def test_a_model_that_contains_it_is_saved_and_loaded(sampler):
     other = torch.load(file, weights_only=False)[1]
     _, _, _, queries = classes()
     assert torch.equal(other.log_q(queries, torch.arange(N)), sampler.log_q(queries, torch.arange(N)))
+
+
+def spread_classes(n=2000, d=12):
+    random = torch.Generator().manual_seed(3)
+    centres = torch.randn(40, d, generator=random)
+    items = centres[torch.randint(40, (n,), generator=random)] + 0.3 * torch.randn(n, d, generator=random)
+    return items, torch.randn(64, d, generator=random), random
+
+
+@pytest.mark.parametrize("method", ["s-2ls", "sd-2ls"])
+def test_later_refreshes_stay_as_close_to_the_softmax_as_first_ones(method):
+    items, queries, random = spread_classes()
+    moving = TwoLevelSampler(len(items), method=method, threads=1)
+    for _ in range(10):
+        moving.refresh(items)
+        items = items + 0.1 * torch.randn(items.shape, generator=random)
+    moving.refresh(items)
+    new = TwoLevelSampler(len(items), method=method, threads=1)
+    new.refresh(items)
+    assert moving.index.clusters == new.index.clusters
+    later, first = (diagnose(one, queries, items, draws=5, generator=random).kl for one in (moving, new))
+    assert later < 1.5 * first + 0.01
+    total = torch.logsumexp(moving.log_q(queries, torch.arange(len(items))).double(), 1)
+    torch.testing.assert_close(total, torch.zeros_like(total), rtol=0, atol=1e-5)
+
+
+def test_a_refresh_follows_classes_that_meet_in_one_point_and_part_again():
+    items, queries, _ = spread_classes(300)
+    softmax = torch.log_softmax(queries.double() @ items.double().T, 1)
+    sampler, distances = TwoLevelSampler(len(items), threads=1), []
+    for weights in (items, torch.zeros_like(items), items, items):
+        sampler.refresh(weights)
+        law = sampler.log_q(queries, torch.arange(len(items))).double()
+        torch.testing.assert_close(law.exp().sum(1), torch.ones(len(queries)).double(), rtol=0, atol=1e-5)
+        distances.append((softmax.exp() * (softmax - law)).sum(1).mean())
+    first, apart, _, again = distances
+    assert again < 2 * first < apart
+
+
+def test_a_refresh_after_loading_starts_from_the_loaded_clusters(sampler):
+    items, _, bias, queries = classes()
+    other = TwoLevelSampler(N)
+    other.load_state_dict(sampler.state_dict())
+    for one in (sampler, other):
+        one.refresh(1.1 * items, bias=bias)
+    assert other.index.clusters == 9
+    assert torch.equal(other.log_q(queries, torch.arange(N)), sampler.log_q(queries, torch.arange(N)))
+
+
+def test_other_dimensions_get_new_clusters(sampler):
+    items, _, _, queries = classes()
+    sampler.refresh(items[:, :3])
+    assert sampler.index.dim == 3
+    assert sampler.log_q(queries[:, :3], torch.arange(N)).shape == (len(queries), N)

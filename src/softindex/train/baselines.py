@@ -12,7 +12,7 @@ from softindex.arguments import check_count, check_seed, check_share
 from softindex.errors import InputError
 from softindex.train.checks import check_dim, check_number
 from softindex.train.contract import RefreshInput, Sampler, Tables
-from softindex.train.drawing import draw, log_normalise
+from softindex.train.drawing import find
 
 __all__ = ["LSHSampler", "SphereSampler"]
 
@@ -41,23 +41,28 @@ class SphereSampler(Sampler):
         tables = {"items": inputs.require_items().clone()}
         return Tables(tables if inputs.bias is None else tables | {"bias": inputs.bias.clone()})
 
-    def _log_weights(self, queries: Tensor) -> Tensor:
+    def _weights(self, queries: Tensor) -> Tensor:
+        """Weights (b, num_items) of all classes, not normalised."""
         tables = self._ready()
         check_dim(queries, tables["items"].shape[1])
         logits = (queries.float() @ tables["items"].T).double()
         if "bias" in tables:
-            logits = logits + tables["bias"]
-        return torch.log1p(self.alpha * logits**2)
+            logits += tables["bias"]
+        # In float64 even the largest alpha and the square of the largest float32 stay below infinity.
+        return logits.square_().mul_(self.alpha).add_(1.0)
 
     def _draw(
         self, queries: Tensor, n: int, positives: Tensor | None, generator: torch.Generator | None
     ) -> tuple[Tensor, Tensor]:
-        log_weights = self._log_weights(queries)
-        ids = draw(log_weights, n, generator)
-        return ids, log_normalise(log_weights).gather(1, ids)
+        weights = self._weights(queries)
+        sums = weights.cumsum(1)
+        uniforms = torch.rand(len(queries), n, generator=generator, device=queries.device, dtype=torch.float64)
+        ids = find(sums, uniforms * sums[:, -1:])
+        return ids, torch.log(weights.gather(1, ids) / sums[:, -1:])
 
     def _log_q(self, queries: Tensor, ids: Tensor) -> Tensor:
-        return log_normalise(self._log_weights(queries)).gather(1, ids)
+        weights = self._weights(queries)
+        return torch.log(weights.gather(1, ids) / weights.sum(1, keepdim=True))
 
 
 class LSHSampler(Sampler):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from softindex.arguments import check_count, check_seed, check_threads
-from softindex.builder import build
+from softindex.builder import build, build_shard
 from softindex.index import Index, from_stored, to_stored
 from softindex.records import Floats, Stored
 from softindex.train.checks import check_choice, check_dim
@@ -50,7 +50,9 @@ class IndexTables(Tables):
 class TwoLevelSampler(Sampler):
     """Draw a cluster by its estimated mass, then a class in it by the softmax: closer to the softmax than MIDX.
 
-    Every refresh builds the index again.  Draws are made on the CPU, whatever the device of the queries.
+    The first refresh trains the clusters.  Later ones move each class to the nearest mean of the last tables, which
+    is one more iteration of k-means at a fraction of the cost; for a layer that was replaced, create a new sampler.
+    Draws are made on the CPU, whatever the device of the queries.
 
     Args:
         num_items: Number of classes.
@@ -90,15 +92,22 @@ class TwoLevelSampler(Sampler):
         return tables.index
 
     def _fit(self, inputs: RefreshInput) -> Tables:
-        index = build(
-            inputs.require_items().cpu().numpy(),
-            log_bias=None if inputs.bias is None else inputs.bias.float().cpu().numpy(),
-            clusters=self.clusters,
-            dispersion="auto" if self.method == "sd-2ls" else "none",
-            seed=self.seed,
-            threads=self.threads,
-        )
-        return IndexTables(index)
+        items = inputs.require_items().cpu().numpy()
+        log_bias = None if inputs.bias is None else inputs.bias.float().cpu().numpy()
+        # A sketch speeds up top-k only.
+        options: dict[str, Any] = {"dispersion": "auto" if self.method == "sd-2ls" else "none", "sketch": False}
+        options |= {"log_bias": log_bias, "seed": self.seed, "threads": check_threads(self.threads)}
+        means = self._means(items.shape[1])
+        if means is None:
+            return IndexTables(build(items, clusters=self.clusters, **options))
+        return IndexTables(build_shard(items, None, means, **options))
+
+    def _means(self, dim: int) -> Floats | None:
+        """Means (k, d) of the clusters of the present tables; None before the first refresh or for other dimensions."""
+        tables = self.tables
+        if not isinstance(tables, IndexTables) or tables.index.dim != dim:
+            return None
+        return to_stored(tables.index).arrays["means"]
 
     def _tables_to_load(self, saved: Mapping[str, Tensor]) -> Tables:
         return self._label(IndexTables(_unpack(saved)))
