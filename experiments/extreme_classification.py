@@ -5,9 +5,10 @@
 
 With --data, a directory of texts as in experiments.language_model, the classes are the words that are not among the
 2,000 most frequent, and the features of an example are the words around it.  Otherwise the data are synthetic: the
-frequencies of classes follow a power law.  Each class has private features and features of its family; an example shows
-some of the features of its classes, among random ones.  --labels gives an example several classes.  Repeat the command
-to continue an interrupted run.  Results of several commands add up in one directory.
+frequencies of classes follow a power law.  A class has some of the features of its family, so that only all of them
+together tell it from its relatives; an example shows some of the features of its classes, among random ones.  --labels
+gives an example several classes.  Repeat the command to continue an interrupted run.  Results of several commands add
+up in one directory.
 """
 
 from pathlib import Path
@@ -22,8 +23,8 @@ from experiments.harness.methods import IndexSize, Objective, due
 from experiments.harness.runs import Trainer, shuffled
 from experiments.language_model import read as read_text
 
-PRIVATE, SHARED, NOISE = 3, 6, 4
-"""Private features of a class, features of its family, and random features of an example."""
+POOL, TYPICAL, NOISE = 16, 6, 4
+"""Features of a family, how many of them a class has, and random features of an example."""
 KEPT = 0.7
 """Probability that an example shows a feature of its class."""
 FAMILY = 100
@@ -41,8 +42,8 @@ def synthetic(classes, features, examples, labels):
     """Features (examples, f), padded with the number `features`, and labels (examples, labels)."""
     rng = np.random.default_rng(0)
     families = rng.integers(-(-classes // FAMILY), size=classes)
-    shared = rng.integers(features, size=(families.max() + 1, SHARED))
-    typical = np.concatenate([rng.integers(features, size=(classes, PRIVATE)), shared[families]], axis=1)
+    shared = rng.integers(features, size=(families.max() + 1, POOL))
+    typical = np.take_along_axis(shared[families], rng.random((classes, POOL)).argsort(axis=1)[:, :TYPICAL], axis=1)
     used = rng.permutation(1.0 / np.arange(1, classes + 1) ** EXPONENT)
     chosen = rng.choice(classes, (examples, labels), p=used / used.sum())
     shown = typical[chosen].reshape(examples, -1)

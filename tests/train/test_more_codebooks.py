@@ -99,3 +99,9 @@ def test_other_numbers_of_codebooks_are_refused(books):
 def test_learned_codebooks_are_two():
     with pytest.raises(MethodError, match="expected 2"):
         LearnableMIDXSampler(N, D, codewords=4, codebooks=3)
+
+
+@pytest.mark.parametrize("books", [2, 3, 4])
+def test_by_default_there_are_as_many_clusters_whatever_the_number_of_codebooks(books):
+    sampler = MIDXSampler(N, codebooks=books)
+    assert sampler.codewords**sampler.codebooks == 4096

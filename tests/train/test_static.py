@@ -65,6 +65,15 @@ def test_targets_are_needed_to_draw_from_them():
             sampler.sample(torch.zeros(2, 1), 1, positives=positives)
 
 
+def test_a_target_of_frequency_zero_is_refused():
+    sampler = InBatchSampler(4)
+    sampler.refresh(frequencies=torch.tensor([2.0, 0.0, 1.0, 1.0]))
+    for shared in (False, True):
+        with pytest.raises(InputError, match=r"class 1 .* frequency is 0"):
+            sampler.sample(torch.zeros(3, 1), 2, shared=shared, positives=torch.tensor([0, 1, 2]))
+        sampler.sample(torch.zeros(3, 1), 2, shared=shared, positives=torch.tensor([0, 3, 2]))
+
+
 def test_a_query_alone_in_its_batch_gets_draws_by_frequency():
     frequencies = torch.tensor([1.0, 0.0, 3.0])
     sampler = InBatchSampler(3)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from made_samplers import N, classes
 
-from softindex import CorruptIndexError, Index
+from softindex import CorruptIndexError, Index, InputError
 from softindex.train import TwoLevelSampler, diagnose
 
 
@@ -115,3 +115,11 @@ def test_other_dimensions_get_new_clusters(sampler):
     sampler.refresh(items[:, :3])
     assert sampler.index.dim == 3
     assert sampler.log_q(queries[:, :3], torch.arange(N)).shape == (len(queries), N)
+
+
+def test_a_bias_out_of_range_is_refused_by_its_own_name(sampler):
+    items, _, bias, _ = classes()
+    before = sampler.index
+    with pytest.raises(InputError, match=r"^bias of class 0 is"):
+        sampler.refresh(items, bias=bias - 1e9)
+    assert sampler.index is before

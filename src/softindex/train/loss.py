@@ -25,21 +25,22 @@ REDUCTIONS: tuple[str, ...] = get_args(Reduction)
 class SampledSoftmaxLoss(nn.Module):
     """Cross-entropy of the softmax, with the sum over all classes estimated from the draws of a sampler.
 
-    The loss also draws in evaluation mode: measure a model with the full softmax.
+    The loss also draws in evaluation mode: measure a model with the full softmax.  After a call, `effective` is the
+    effective sample size as a share of the draws, which `Refresher.step` takes.
 
     Args:
         sampler: Sampler of negatives.
         draws: Draws n per query, or per batch if shared.
         correction: Which logits are corrected by log q.
 
-            - "negatives" (form B of the specification): the target keeps its logit, each draw gets its logit minus
+            - "negatives": the target keeps its logit, each draw gets its logit minus
               log(n q), and draws that are targets of the query are dropped.  The draws then estimate the sum over the
               other classes without bias.
             - "weighted": as in "Correcting the LogQ Correction" (Khrylchenko et al., 2025): the loss of the target
               against the draws alone, times the estimated probability 1 - p of the other classes, which gets no
               gradient.  Its gradient is that of "negatives", and its value is not the cross-entropy.  One target per
               query.
-            - "all" (form A): every logit, including the target's, minus log q; nothing is dropped.  Much published
+            - "all": every logit, including the target's, minus log q; nothing is dropped.  Much published
               code does this.  It is more biased, and its value does not estimate the cross-entropy.
         shared: Use one set of draws for the entire batch, which makes the logits one matrix product.
         ignore_index: Targets with this value do not count.

@@ -34,6 +34,8 @@ Residual = Literal["uniform", "weighted", "exact", "oracle"]
 RESIDUALS: tuple[str, ...] = get_args(Residual)
 Drawing = Literal["independent", "systematic"]
 DRAWINGS: tuple[str, ...] = get_args(Drawing)
+CODEWORDS = {2: 64, 3: 16, 4: 8}
+"""Default size of a codebook by their number."""
 MOST_CLUSTERS = 1 << 16
 """Of three and four codebooks; two have as many as asked for."""
 LIGHTEST = 1e-12
@@ -48,7 +50,8 @@ class MIDXSampler(Sampler):
 
     Args:
         num_items: Number of classes.
-        codewords: Size of each codebook.
+        codewords: Size of each codebook; None uses 64 where there are two, 16 of three and 8 of four, which all give
+            4,096 clusters.
         codebooks: 2, or 3 or 4, which give codewords ** codebooks clusters: at most 65,536.
         quantizer: "rq": each codebook quantises the residuals of those before it.  "pq": each codebook quantises its
             own part of the coordinates, half of them where there are two.
@@ -79,7 +82,7 @@ class MIDXSampler(Sampler):
         self,
         num_items: int,
         *,
-        codewords: int = 64,
+        codewords: int | None = None,
         codebooks: int = 2,
         quantizer: Quantizer = "rq",
         residual: Residual = "uniform",
@@ -91,8 +94,8 @@ class MIDXSampler(Sampler):
         threads: int | None = None,
     ) -> None:
         super().__init__(num_items)
-        self.codewords = check_count(codewords, "codewords")
-        self.codebooks = _check_codebooks(codebooks, self.codewords)
+        self.codebooks = _check_codebooks(codebooks)
+        self.codewords = _check_codewords(codewords, self.codebooks)
         check_choice(quantizer, "quantizer", QUANTIZERS)
         check_choice(residual, "residual", RESIDUALS)
         check_choice(drawing, "drawing", DRAWINGS)
@@ -224,17 +227,22 @@ class MIDXSampler(Sampler):
         return rows
 
 
-def _check_codebooks(codebooks: Any, codewords: int) -> int:
+def _check_codebooks(codebooks: Any) -> int:
     count = check_count(codebooks, "codebooks")
-    if not 2 <= count <= 4:
+    if count not in CODEWORDS:
         raise InputError(f"codebooks is {count}; expected 2, 3 or 4.")
-    if count > 2 and codewords**count > MOST_CLUSTERS:
-        most = int((MOST_CLUSTERS + 0.5) ** (1 / count))
-        raise InputError(
-            f"codewords is {codewords}, which gives {codewords**count} clusters with {count} codebooks, and a query "
-            f"reads them all; expected at most {most} codewords with {count} codebooks."
-        )
     return count
+
+
+def _check_codewords(codewords: Any, codebooks: int) -> int:
+    size = CODEWORDS[codebooks] if codewords is None else check_count(codewords, "codewords")
+    if codebooks > 2 and size**codebooks > MOST_CLUSTERS:
+        most = int((MOST_CLUSTERS + 0.5) ** (1 / codebooks))
+        raise InputError(
+            f"codewords is {size}, which gives {size**codebooks} clusters with {codebooks} codebooks, and a query "
+            f"reads them all; expected at most {most} codewords with {codebooks} codebooks."
+        )
+    return size
 
 
 def _tables_of(books: Codebooks) -> dict[str, Tensor]:

@@ -142,6 +142,12 @@ class InBatchSampler(Sampler):
         if positives.shape != (b,):
             raise InputError(f"positives have shape {tuple(positives.shape)}; expected ({b},), one per query.")
         check_range(positives, self.num_items, "positives")
+        unknown = positives[torch.isneginf(self._ready()["log_p"][positives.long()])]
+        if len(unknown):
+            raise InputError(
+                f"class {int(unknown[0])} is a target of this batch, but its frequency is 0; refresh with frequencies "
+                "that count every target, or with frequencies.clamp(min=1)."
+            )
         return positives.long()
 
     def _log_q(self, queries: Tensor, ids: Tensor) -> Tensor:

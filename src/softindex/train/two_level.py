@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from softindex.arguments import check_count, check_seed, check_threads
+from softindex.arguments import check_count, check_per_item, check_seed, check_threads
 from softindex.builder import build, build_shard
 from softindex.index import Index, from_stored, to_stored
 from softindex.records import Floats, Stored
@@ -93,7 +93,8 @@ class TwoLevelSampler(Sampler):
 
     def _fit(self, inputs: RefreshInput) -> Tables:
         items = inputs.require_items().cpu().numpy()
-        log_bias = None if inputs.bias is None else inputs.bias.float().cpu().numpy()
+        bias = None if inputs.bias is None else inputs.bias.float().cpu().numpy()
+        log_bias = check_per_item(bias, self.num_items, name="bias", of="class")
         # A sketch speeds up top-k only.
         options: dict[str, Any] = {"dispersion": "auto" if self.method == "sd-2ls" else "none", "sketch": False}
         options |= {"log_bias": log_bias, "seed": self.seed, "threads": check_threads(self.threads)}

@@ -1,4 +1,4 @@
-"""RefreshCallback: refreshes a sampler while a Trainer of pytorch_lightning, the older name of Lightning trains."""
+"""RefreshCallback: refreshes a sampler while a Trainer of pytorch_lightning, the older name of Lightning, trains."""
 
 from __future__ import annotations
 
