@@ -36,7 +36,7 @@ from softindex.sketch import draw_sketch
 from softindex.tails import measure_tails
 from softindex.vectors import WithBias, read, rearrange
 
-__all__ = ["build", "build_shard"]
+__all__ = ["build", "build_shard", "rebuild"]
 
 
 class _Plan(NamedTuple):
@@ -55,6 +55,8 @@ class _Plan(NamedTuple):
     biased: bool
     centroids: Floats | None = None
     """Trained elsewhere; None: those of this build."""
+    start: Floats | None = None
+    """Means of the clusters of similar items, to start from; None: start from random items."""
 
 
 def build(
@@ -142,6 +144,21 @@ def build_shard(
     return Index(_describe(contents, d, biased, dispersion if isinstance(dispersion, str) else plan.dispersion))
 
 
+def rebuild(vectors: Any, start: Floats, *, log_bias: Any, dispersion: str, seed: int, threads: int) -> Index:
+    """An index of items that moved a little, (n, d), with clusters that start from their former means (k, d).
+
+    It has row numbers as ids and no sketch, as for drawing negatives, where it is built again every few steps.
+    """
+    source = read(vectors, ids=None)
+    fixed: dict[str, Any] = {"tree": False, "leaf_items": None, "codes": False, "sketch": False, "storage": "float32"}
+    asked: dict[str, Any] = {"dispersion": dispersion, "seed": seed, "threads": threads, "biased": False}
+    plan = _check(_Plan(len(start), **fixed, **asked), source.vectors.shape[1])
+    prior = check_per_item(log_bias, len(source.vectors), name="log_bias")
+    check_vectors(source.vectors)
+    contents = _build(source.vectors, source.ids, prior, plan._replace(start=start), None)
+    return Index(_describe(contents, source.vectors.shape[1], biased=False, dispersion=dispersion))
+
+
 def _describe(contents: Contents, d: int, biased: bool, dispersion: str | int) -> Contents:
     """The contents with what only the caller's arguments say."""
     added = {"dim": d, "bias": biased, "dispersion_asked": dispersion}
@@ -201,7 +218,7 @@ def _build(items: Any, ids: Ids | None, log_bias: Floats | None, plan: _Plan, re
     else:
         clusters = plan.clusters or max(1, round(len(items) ** 0.5))
         trained = plan.centroids if plan.centroids is not None and len(plan.centroids) == clusters else None
-        parts = partition(items, clusters, seed=plan.seed, trained=trained, **every)
+        parts = partition(items, clusters, seed=plan.seed, trained=trained, start=plan.start, **every)
     order, offsets = order_by_cluster(parts)
     shuffle_clusters(order, offsets, seed=plan.seed)
     positions = inverse_order(order)

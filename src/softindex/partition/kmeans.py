@@ -38,6 +38,10 @@ POINTS_PER_CENTROID = 256
 BLOCK_CLUSTERS = 64
 # The last iterations relocate no centroids: those moved last settle.
 SETTLING = 2
+# From the centroids of similar items: one iteration to follow them, one that relocates centroids, one to settle.
+WARM_ITERATIONS, WARM_RELOCATIONS = 3, 1
+# Centroids to start from that lie farther away would overflow; the items themselves are within 2 of the origin.
+FAR = np.float32(1e15)
 
 
 def partition(
@@ -51,6 +55,7 @@ def partition(
     largest: float | None = LARGEST,
     report: Report | None = None,
     trained: Floats | None = None,
+    start: Floats | None = None,
 ) -> Partition:
     """Assign every item to one of `clusters` clusters by k-means.
 
@@ -63,7 +68,8 @@ def partition(
     makes up three quarters of it.  Clusters left empty take over the far items of a large cluster; they stay empty only
     where the items have fewer distinct vectors than there are clusters.
 
-    trained: centroids (clusters, d) to use instead of training some, as shards of one catalogue do.
+    trained: centroids (clusters, d) to use instead of training some, as shards of one catalogue do; start: centroids
+    of similar items to start from, which takes fewer iterations.
 
     relocations: iterations that also move centroids to where they are missed most; None: all but the last ones.
 
@@ -84,8 +90,11 @@ def partition(
         if trained is not None:
             centroids = np.ascontiguousarray(frame(trained), np.float32)
         else:
+            if start is not None:
+                iterations, moving = WARM_ITERATIONS, WARM_RELOCATIONS
+            given = None if start is None else frame(start)
             centroids = train(
-                sample, clusters, random, pool, iterations=iterations, report=progress, relocations=moving
+                sample, clusters, random, pool, iterations=iterations, report=progress, start=given, relocations=moving
             )
         del sample
         assignment = np.empty(n, dtype=np.int32)
@@ -143,7 +152,7 @@ def train(
         chances = None if weights is None else weights / weights.sum()
         centroids = sample[np.sort(random.choice(len(sample), clusters, replace=False, p=chances))]
     else:
-        centroids = start.copy()
+        centroids = np.clip(start, -FAR, FAR)
     labels = np.full(len(sample), -1, dtype=np.int32)
     squares, second = (np.empty(len(sample), dtype=np.float32) for _ in range(2))
     relocate = Relocation(clusters)

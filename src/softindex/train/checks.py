@@ -13,6 +13,7 @@ from softindex.errors import InputError, MethodError, show
 __all__ = [
     "IGNORED",
     "bias_of",
+    "check_bias",
     "check_choice",
     "check_dim",
     "check_frequencies",
@@ -54,6 +55,8 @@ def bias_of(items: Any, bias: Any) -> Any:
 def flatten_queries(queries: Any, positives: Any, *, finite: bool = False) -> tuple[Tensor, Tensor | None]:
     """Return queries (..., d) as rows (b, d), and their targets (...) as (b,), without ignored targets."""
     tensor = _as_tensor(queries, "queries")
+    if not tensor.ndim:
+        raise InputError("queries are a single number; expected (..., d).")
     rows = tensor.reshape(-1, tensor.shape[-1]) if tensor.ndim > 2 and tensor.shape[-1] else tensor
     if positives is None:
         return check_rows(rows, "queries", finite=finite), None
@@ -92,22 +95,33 @@ def check_rows(values: Any, name: str, *, finite: bool = False) -> Tensor:
     if tensor.ndim != 2 or 0 in tensor.shape:
         raise InputError(f"{name} have shape {tuple(tensor.shape)}; expected (b, d) with at least one row.")
     tensor = tensor if tensor.dtype == torch.float64 else tensor.float()
-    # A finite sum proves that all values are finite; the full check runs only when the sum is not, or overflows.
-    if finite and not bool(torch.isfinite(tensor.sum())):
-        wrong = (~torch.isfinite(tensor)).any(1).nonzero()
-        if len(wrong):
-            raise InputError(
-                f"{name} contain NaN or infinity, first in row {int(wrong[0])}; "
-                "expected finite numbers, and nothing was changed."
-            )
+    if finite:
+        _check_finite(tensor, name)
     return tensor
 
 
-def check_dim(rows: Tensor, dim: int) -> None:
-    """InputError unless queries have the same number of dimensions as the classes."""
+def _check_finite(tensor: Tensor, name: str) -> None:
+    """InputError unless all numbers (b, d) are finite, also in float32, in which samplers keep them."""
+    narrow = tensor.float()
+    # A finite sum proves that all values are finite; the full check runs only when the sum is not, or overflows.
+    if bool(torch.isfinite(narrow.sum())):
+        return
+    wrong = (~torch.isfinite(narrow)).any(1).nonzero()
+    if not len(wrong):
+        return
+    row = int(wrong[0])
+    if bool(torch.isfinite(tensor[row]).all()):
+        raise InputError(f"{name} have numbers that are too large for float32, first in row {row}; scale them down.")
+    raise InputError(
+        f"{name} contain NaN or infinity, first in row {row}; expected finite numbers, and nothing was changed."
+    )
+
+
+def check_dim(rows: Tensor, dim: int, name: str = "queries", other: str = "classes") -> None:
+    """InputError unless rows have the same number of dimensions as the others."""
     if rows.shape[1] != dim:
         raise InputError(
-            f"the queries have {rows.shape[1]} dimensions but the classes have {dim}; use the same number for both."
+            f"the {name} have {rows.shape[1]} dimensions but the {other} have {dim}; use the same number for both."
         )
 
 
@@ -126,9 +140,19 @@ def check_vector(values: Any, num_items: int, name: str) -> Tensor:
     tensor = _as_tensor(values, name)
     if tensor.shape != (num_items,):
         raise InputError(f"got {name} of shape {tuple(tensor.shape)}; expected ({num_items},), one number per class.")
+    if tensor.is_complex():
+        raise InputError(f"got {name} of {tensor.dtype}; expected real numbers.")
     tensor = tensor.double()
     if not bool(torch.isfinite(tensor).all()):
         raise InputError(f"got {name} with NaN or infinity; expected finite numbers.")
+    return tensor
+
+
+def check_bias(bias: Any, num_items: int) -> Tensor:
+    """Return what to add to the logits, (num_items,) float64, none too large for float32."""
+    tensor = check_vector(bias, num_items, "bias")
+    if not bool(torch.isfinite(tensor.float()).all()):
+        raise InputError("got bias with numbers that are too large for float32; scale them down.")
     return tensor
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +14,12 @@ from softindex.arguments import check_count
 from softindex.errors import InputError, SoftindexError
 from softindex.train.checks import (
     bias_of,
+    check_bias,
     check_dim,
     check_frequencies,
     check_ids,
     check_items,
     check_rows,
-    check_vector,
     flatten_queries,
 )
 
@@ -115,6 +115,8 @@ class Sampler(nn.Module):
     needs_refresh = True
     independent = True
     """Whether the draws of a call are independent, so that one call for 2 n draws is as good as two for n each."""
+    assumed: ClassVar[Mapping[str, Any]] = {}
+    """Constructor arguments that states of earlier versions do not have, with the values they had."""
 
     def __init__(self, num_items: int) -> None:
         super().__init__()
@@ -183,12 +185,15 @@ class Sampler(nn.Module):
         if vectors is not None and recent is not None:
             check_dim(recent, vectors.shape[1])
         bias = bias_of(items, bias)
-        checked_bias = None if bias is None else check_vector(bias, self.num_items, "bias")
+        checked_bias = None if bias is None else check_bias(bias, self.num_items)
         with torch.no_grad():
             return self._label(self._fit(RefreshInput(vectors, counts, recent, checked_bias)))
 
     def install(self, tables: Tables) -> None:
         """Draw from these tables from now on.
+
+        Call it from the thread that draws, as a `Refresher` does: draws that another thread is making may otherwise
+        get the `log_q` of the new tables.
 
         Args:
             tables: Result of `fit`.
@@ -311,7 +316,7 @@ class Sampler(nn.Module):
 
     def _check_about(self, saved: Mapping[str, Tensor]) -> None:
         """InputError if saved tables belong to a sampler with other arguments."""
-        about = json.loads(bytes(saved[ABOUT].tolist())) if ABOUT in saved else {}
+        about = {**self.assumed, **(json.loads(bytes(saved[ABOUT].tolist())) if ABOUT in saved else {})}
         if about.get("format") != FORMAT:
             raise InputError(
                 "the state was saved by another version of softindex; call refresh() instead of loading it."

@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 from softindex.arguments import check_count, check_flag
+from softindex.errors import InputError, show
 from softindex.progress import reporting
 from softindex.train.checks import (
     bias_of,
+    check_bias,
     check_choice,
     check_dim,
     check_items,
     check_range,
-    check_vector,
     flatten_queries,
 )
 from softindex.train.contract import Negatives, Sampler
@@ -100,11 +101,13 @@ def diagnose(
     Raises:
         InputError: When a shape, dtype or class is wrong, or numbers are not finite.
     """
+    if not isinstance(sampler, Sampler):
+        raise InputError(f"sampler is {show(sampler)}; expected one of the samplers of softindex.train.")
     weight, bias = check_items(items, sampler.num_items), bias_of(items, bias)
     rows, targets = flatten_queries(queries, positives, finite=True)
     check_dim(rows, weight.shape[1])
     check_choice(correction, "correction", CORRECTIONS)
-    checked_bias = None if bias is None else check_vector(bias, sampler.num_items, "bias")
+    checked_bias = None if bias is None else check_bias(bias, sampler.num_items)
     if targets is not None:
         check_range(targets, sampler.num_items, "positives")
     work = _Work(
@@ -136,6 +139,8 @@ class _Work(NamedTuple):
         """Sums over the queries of the three distances and the two errors of the gradient, (5,)."""
         logits = (rows @ self.weight.T).double()
         logits = logits if self.bias is None else logits + self.bias
+        if not bool(torch.isfinite(logits.sum())) and not bool(torch.isfinite(logits).all()):
+            raise InputError("the products of queries and items overflow float32; scale them down.")
         log_p = torch.log_softmax(logits, 1)
         target = draw(log_p, 1, generator) if targets is None else targets[:, None]
         classes = torch.arange(self.sampler.num_items, device=rows.device)

@@ -47,7 +47,8 @@ def find_rest(cumulative: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     positions = find(cumulative, uniforms)
     ends = cumulative.gather(-1, positions)
     begins = torch.where(positions > 0, cumulative.gather(-1, (positions - 1).clamp(min=0)), 0.0)
-    return positions, ((uniforms - begins) / (ends - begins)).clamp(0.0, BELOW_ONE)
+    # A query with NaN has no distribution: its log q is NaN, but its draws must still be classes.
+    return positions, ((uniforms - begins) / (ends - begins)).nan_to_num(nan=0.0).clamp(0.0, BELOW_ONE)
 
 
 def spread_uniforms(b: int, n: int, generator: torch.Generator | None, device: torch.device | None = None) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from softindex.arguments import check_count
 from softindex.errors import InputError, MethodError
-from softindex.train.checks import bias_of, check_dim, check_rows, check_vector, weight_of
+from softindex.train.checks import bias_of, check_bias, check_dim, check_rows, weight_of
 from softindex.train.codebooks import Codebooks, fit_codebooks
 from softindex.train.codeword_law import CodewordLaw
 from softindex.train.contract import RefreshInput, Tables
@@ -75,6 +76,15 @@ class LearnableMIDXSampler(MIDXSampler):
                 self.second.copy_(tables["second"])
         super().install(tables)
 
+    def _tables_to_load(self, saved: Mapping[str, Tensor]) -> Tables:
+        dim = self.first.shape[1]
+        if saved["first"].shape[1] != dim:
+            raise InputError(
+                f"the saved sampler has dim {saved['first'].shape[1]} but this one has {dim}; create this one with the "
+                "same arguments."
+            )
+        return super()._tables_to_load(saved)
+
     def _fit_biased(self, inputs: RefreshInput, bias: Tensor) -> dict[str, Tensor]:
         raise InputError(
             'learned codebooks take a bias only with residual="weighted"; create the sampler with it, '
@@ -83,7 +93,9 @@ class LearnableMIDXSampler(MIDXSampler):
 
     def _fit_codebooks(self, inputs: RefreshInput) -> Codebooks:
         items = inputs.require_items()
-        check_dim(items, self.first.shape[1])
+        check_dim(items, self.first.shape[1], "items", "codebooks")
+        if not bool(torch.isfinite(torch.stack(self.books)).all()):
+            raise InputError("the learned codebooks contain NaN or infinity; lower their learning rate.")
         if self.quantizer == "pq":
             # The metric of the queries would mix the halves that a product quantizer keeps apart.
             inputs = inputs._replace(queries=None)
@@ -141,7 +153,7 @@ class LearnableMIDXSampler(MIDXSampler):
         if weight.shape != (self.num_items, rows.shape[1]):
             raise InputError(f"items have shape {tuple(weight.shape)}; expected {(self.num_items, rows.shape[1])}.")
         bias = bias_of(items, bias)
-        checked_bias = None if bias is None else check_vector(bias, self.num_items, "bias")
+        checked_bias = None if bias is None else check_bias(bias, self.num_items)
         with torch.autocast(rows.device.type, enabled=False):
             law = self._law(rows)
             with torch.no_grad():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -67,7 +68,8 @@ class MIDXSampler(Sampler):
             - "independent": not at all.
             - "systematic": one random number places n points at equal distances on the cumulative distribution.  A
               class of probability q is drawn n q times, rounded up or down, and so is every cluster.  Sums over the
-              draws have the same mean and less variance.  Draws that all queries share are independent.
+              draws have the same mean and less variance.  With `unigram_mix` the two kinds of draws are rounded
+              separately.  Draws that all queries share are independent.
         unigram_mix: Share of draws made by frequency instead, which bounds the weight of a single draw.
         frequency_power: If `refresh` gets frequencies, k-means weights classes by frequency to this power.
         warm_iterations: Iterations of k-means in a refresh that starts from the last codebooks; 1 is enough where
@@ -106,9 +108,11 @@ class MIDXSampler(Sampler):
         self.warm_iterations = check_count(warm_iterations, "warm_iterations")
         self.seed, self.threads = check_seed(seed), check_threads(threads)
 
+    assumed: ClassVar[Mapping[str, Any]] = {"codebooks": 2}
+
     def _options(self) -> dict[str, Any]:
-        # States saved before there were more than two codebooks do not have their number.
-        return ({} if self.codebooks == 2 else {"codebooks": self.codebooks}) | {
+        return {
+            "codebooks": self.codebooks,
             "codewords": self.codewords,
             "quantizer": self.quantizer,
             "residual": self.residual,

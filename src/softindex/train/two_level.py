@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from softindex.arguments import check_count, check_per_item, check_seed, check_threads
-from softindex.builder import build, build_shard
+from softindex.builder import build, rebuild
+from softindex.errors import InputError
 from softindex.index import Index, from_stored, to_stored
 from softindex.records import Floats, Stored
 from softindex.train.checks import check_choice, check_dim
@@ -50,9 +51,8 @@ class IndexTables(Tables):
 class TwoLevelSampler(Sampler):
     """Draw a cluster by its estimated mass, then a class in it by the softmax: closer to the softmax than MIDX.
 
-    The first refresh trains the clusters.  Later ones move each class to the nearest mean of the last tables, which
-    is one more iteration of k-means at a fraction of the cost; for a layer that was replaced, create a new sampler.
-    Draws are made on the CPU, whatever the device of the queries.
+    The first refresh trains the clusters.  Later ones start from the clusters of the last tables and take a fraction of
+    the time.  Draws are made on the CPU, whatever the device of the queries.
 
     Args:
         num_items: Number of classes.
@@ -95,23 +95,29 @@ class TwoLevelSampler(Sampler):
         items = inputs.require_items().cpu().numpy()
         bias = None if inputs.bias is None else inputs.bias.float().cpu().numpy()
         log_bias = check_per_item(bias, self.num_items, name="bias", of="class")
-        # A sketch speeds up top-k only.
-        options: dict[str, Any] = {"dispersion": "auto" if self.method == "sd-2ls" else "none", "sketch": False}
-        options |= {"log_bias": log_bias, "seed": self.seed, "threads": check_threads(self.threads)}
+        options: dict[str, Any] = {"dispersion": "auto" if self.method == "sd-2ls" else "none", "log_bias": log_bias}
+        options |= {"seed": self.seed, "threads": check_threads(self.threads)}
         means = self._means(items.shape[1])
         if means is None:
-            return IndexTables(build(items, clusters=self.clusters, **options))
-        return IndexTables(build_shard(items, None, means, **options))
+            # A sketch speeds up top-k only.
+            return IndexTables(build(items, clusters=self.clusters, sketch=False, **options))
+        return IndexTables(rebuild(items, means, **options))
 
     def _means(self, dim: int) -> Floats | None:
-        """Means (k, d) of the clusters of the present tables; None before the first refresh or for other dimensions."""
+        """Means (k, d) of the clusters of the present tables; None if there are none, or other ones are wanted."""
         tables = self.tables
         if not isinstance(tables, IndexTables) or tables.index.dim != dim:
             return None
-        return to_stored(tables.index).arrays["means"]
+        means = to_stored(tables.index).arrays["means"]
+        return means if self.clusters in (None, len(means)) else None
 
     def _tables_to_load(self, saved: Mapping[str, Tensor]) -> Tables:
-        return self._label(IndexTables(_unpack(saved)))
+        try:
+            return self._label(IndexTables(_unpack(saved)))
+        except (KeyError, ValueError) as error:
+            raise InputError(
+                f"the saved sampler is not intact ({error}); call refresh() instead of loading it."
+            ) from error
 
     def _draw(
         self, queries: Tensor, n: int, positives: Tensor | None, generator: torch.Generator | None
