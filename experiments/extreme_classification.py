@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from experiments.harness import costs
 from experiments.harness.command import Task, add_settings, compare, parser_of, rated, replaced
 from experiments.harness.contexts import contexts
 from experiments.harness.methods import IndexSize, Objective, due
@@ -135,6 +136,7 @@ def main():
     parser.add_argument("--labels", type=int, default=1, help="classes per example")
     parser.add_argument("--examples", type=int, default=5000, help="training examples")
     parser.add_argument("--data", type=Path, help="directory of train.txt, valid.txt and test.txt")
+    costs.add_option(parser)
     add_settings(parser, REPLACEABLE)
     options = parser.parse_args()
     settings = replaced(SETTINGS, options, REPLACEABLE)
@@ -153,7 +155,10 @@ def main():
         chosen_by="precision@1",
         lower_is_better=False,
     )
-    compare(task, options, options.epochs or 3)
+    if options.costs:
+        costs.publish(task, options, settings["refresh"])
+    else:
+        compare(task, options, options.epochs or 3)
 
 
 if __name__ == "__main__":

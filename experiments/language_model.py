@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from experiments.harness import costs
 from experiments.harness.command import Task, add_settings, compare, parser_of, rated, replaced
 from experiments.harness.diagnosing import diagnose_all, publish, samplers
 from experiments.harness.methods import IGNORED, METHODS, IndexSize, Objective, due
@@ -208,6 +209,7 @@ def main():
         action="store_true",
         help="diagnose all samplers on a trained model: of --methods, if it is one, or of the full softmax",
     )
+    costs.add_option(parser)
     add_settings(parser, REPLACEABLE)
     options = parser.parse_args()
     parts, words = synthetic() if options.data is None else read(options.data)
@@ -222,7 +224,9 @@ def main():
         chosen_by="perplexity",
         lower_is_better=True,
     )
-    if options.diagnose:
+    if options.costs:
+        costs.publish(task, options, settings["refresh"])
+    elif options.diagnose:
         method = options.methods if options.methods in METHODS else "full"
         publish(diagnose_samplers(task, options.out, method), options.page, f"model trained with {METHODS[method]}")
     else:

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.tables import place
+from experiments.harness import costs
 from experiments.harness.command import Task, add_settings, compare, parser_of, rated, replaced
-from experiments.harness.costs import costs
 from experiments.harness.encoders import PADDING
 from experiments.harness.methods import LEARNED, METHODS, IndexSize, LearnedObjective, Objective, due
 from experiments.harness.sasrec import SASRec
@@ -25,6 +24,7 @@ PUBLISHED = {
     "refresh": 20,
 }  # fmt: skip
 SMALL = PUBLISHED | {"width": 16, "blocks": 1, "length": 10, "dropout": 0.1, "rate": 1e-2}
+PLOTTED = ("full", "uniform", "unigram", "in-batch", "sce", "midx-rq", "midx-beyond", "two-level-sd")
 REPLACEABLE = {"draws": int, "rate": float, "refresh": int}
 """Settings that the command line may replace."""
 METRICS = {
@@ -86,7 +86,7 @@ def main():
     """Compare the methods."""
     parser = parser_of(__doc__)
     parser.add_argument("--data", type=Path, help="file of sequences, plain or .gz")
-    parser.add_argument("--costs", action="store_true", help="measure time and memory of a step instead of training")
+    costs.add_option(parser)
     add_settings(parser, REPLACEABLE)
     options = parser.parse_args()
     taken, items, name = load_sequences(options.data)
@@ -101,15 +101,12 @@ def main():
         chosen_by="ndcg@10",
         lower_is_better=False,
         methods=METHODS | {LEARNED: "MIDX, learned codebooks"},
+        plotted=PLOTTED,
     )
     if options.costs:
-        torch.set_num_threads(options.threads)
-        table = costs(task, options.methods.split(","), settings["refresh"]).markdown()
-        print(table)
-        if options.page is not None:
-            place(options.page, "recommendation-costs", f"\n{table}\n")
-        return
-    compare(task, options, options.epochs or (3 if options.data is None else 12))
+        costs.publish(task, options, settings["refresh"])
+    else:
+        compare(task, options, options.epochs or (3 if options.data is None else 12))
 
 
 if __name__ == "__main__":

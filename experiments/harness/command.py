@@ -36,6 +36,9 @@ class Task:
     columns: dict = field(default_factory=dict)
     """More columns of the table: functions of a method that return the text of its row, by title."""
 
+    plotted: tuple = ()
+    """Methods to draw if a plot has no room for all."""
+
     def title_of(self, method):
         """Title of a method in tables; SystemExit if there is no such method."""
         name, multiple = rated(method)

@@ -7,12 +7,12 @@ import textwrap
 import numpy as np
 
 from benchmarks.tables import Table, place
-from softindex.evaluate.charts import Axis, Series, figure, plot
+from softindex.evaluate.charts import COLOURS, Axis, Series, figure, plot
 from softindex.evaluate.machine import machine
 from softindex.evaluate.output import write_output
 
-MOST = 10
-"""With more methods than this, those with a single seed are left out of the plot."""
+MOST = len(COLOURS)
+"""Methods in a plot: each has a colour of its own."""
 FAR = 10.0
 """Where lower is better, values above this multiple of the lowest are drawn at the edge of the plot."""
 
@@ -33,9 +33,9 @@ def table(task, folder):
     rows, found = [], read(task, folder)
     measured = all(run.get("memory") for group in found.values() for run in group)
     for method, runs in found.items():
-        figures = [_spread([run["test"][name] for run in runs], form) for name, (_, form) in task.metrics.items()]
-        minutes = _spread([run["seconds"] / 60 for run in runs], ".1f")
-        step = _spread([1000 * run["seconds"] / run["steps"] for run in runs], ".1f")
+        figures = [spread([run["test"][name] for run in runs], form) for name, (_, form) in task.metrics.items()]
+        minutes = spread([run["seconds"] / 60 for run in runs], ".1f")
+        step = spread([1000 * run["seconds"] / run["steps"] for run in runs], ".1f")
         epochs = "/".join(str(epochs) for epochs in sorted({run["epochs"] for run in runs}))
         memory = [f"{max(run['memory'] for run in runs) / 1e6:.1f}"] if measured else []
         described = [text(method) for text in task.columns.values()]
@@ -50,7 +50,7 @@ def publish(task, folder, page):
     threads = sorted({run["threads"] for group in runs.values() for run in group})
     body = [
         table(task, folder).markdown(),
-        illustrate(page, task.name, draw(task, drawn(runs)), _caption(task)),
+        illustrate(page, task.name, draw(task, drawn(task, runs)), _caption(task)),
         textwrap.fill(_notes(task, runs), 118, break_on_hyphens=False),
         textwrap.fill(f"Machine: {machine()}; torch threads: {', '.join(map(str, threads))}.", 118),
     ]
@@ -62,8 +62,8 @@ def _notes(task, runs):
     notes = [_settings(task), "Mean over the seeds ± standard deviation." if several else "One seed."]
     if _cut(task, runs):
         notes.append(f"Lines at the upper edge of the plot are above {FAR:g} times the lowest value.")
-    if len(drawn(runs)) < len(runs):
-        notes.append("Methods with one seed are not in the plot.")
+    if len(drawn(task, runs)) < len(runs):
+        notes.append("Not all methods are in the plot.")
     notes.append("Times are processor time, including refreshes of the sampler but not evaluation.")
     if task.patience is None:
         notes.append("These are a few epochs on a 2-core CPU: more epochs would change every row.")
@@ -75,10 +75,12 @@ def _notes(task, runs):
     return " ".join(notes)
 
 
-def drawn(runs):
-    """The runs to draw: all, or of many methods those with several seeds."""
-    several = {method: group for method, group in runs.items() if len(group) > 1}
-    return several if several and len(runs) > MOST else runs
+def drawn(task, runs):
+    """The runs to draw, by method: all, or of too many first those that the task plots, then those with most seeds."""
+    if len(runs) <= MOST:
+        return runs
+    order = sorted(runs, key=lambda method: (method not in task.plotted, -len(runs[method]), task.place_of(method)))
+    return {method: runs[method] for method in runs if method in order[:MOST]}
 
 
 def illustrate(page, name, drawing, caption):
@@ -136,7 +138,7 @@ def _settings(task):
     return f"Settings: {', '.join(f'{name} {value}' for name, value in shown.items())}."
 
 
-def _spread(values, form):
+def spread(values, form):
     """The mean, with the standard deviation if there are several values."""
     mean = f"{statistics.fmean(values):{form}}"
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):{form}}"

@@ -1,6 +1,7 @@
 """Runs end when their validation no longer improves, and learning rates end at zero."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from experiments import learned_similarity
 from experiments.harness.command import Task
+from experiments.harness.costs import equal_time
 from experiments.harness.results import MOST, drawn, table
 from experiments.harness.runs import Run, Trainer
 from experiments.harness.sequences import synthetic
@@ -99,10 +101,24 @@ def test_the_table_of_similarities_states_rank_and_parameters():
     assert task.columns["rank"]("hstu-dot@3") == "16"
 
 
-def test_of_many_methods_those_with_several_seeds_are_drawn():
-    few = {f"method {place}": [{}] * (1 + place % 2) for place in range(MOST)}
-    many = few | {"one more": [{}]}
-    single = {method: [{}] for method in many}
-    assert drawn(few) == few
-    assert list(drawn(many)) == [method for method, group in many.items() if len(group) == 2]
-    assert drawn(single) == single
+def test_a_plot_has_a_colour_for_each_method_and_shows_those_of_the_task_first():
+    names = [f"method {place}" for place in range(MOST + 2)]
+    task = replace(task_of(None), methods={name: name for name in names}, plotted=(names[-1],))
+    few = {name: [{}] for name in names[:MOST]}
+    assert drawn(task, few) == few
+    many = {name: [{}] * (1 + place % 2) for place, name in enumerate(names)}
+    shown = list(drawn(task, many))
+    assert len(shown) == MOST
+    assert names[-1] in shown
+    assert {name for name in names if len(many[name]) == 2} <= set(shown)
+    assert shown == [name for name in names if name in shown]
+
+
+def test_methods_are_compared_at_the_time_at_which_the_cheapest_ends():
+    task = replace(task_of(None), methods={"cheap": "Cheap", "dear": "Dear", "dearest": "Dearest"})
+    history = [{"mrr": value} for value in (0.1, 0.2, 0.4)]
+    runs = {method: [{"steps": 30, "epochs": 3, "history": history}] for method in task.methods}
+    measured = {"cheap": (1.0, 0.0, 0), "dear": (1.0, 0.2, 0), "dearest": (4.0, 0.0, 0)}
+    table = equal_time(task, runs, measured)
+    # 30 seconds are 3 epochs of the first, 2.5 of the second and less than one of the third.
+    assert [row[1:3] for row in table.rows] == [["3.0", "0.4000"], ["2.5", "0.3000"], ["0.8", "—"]]

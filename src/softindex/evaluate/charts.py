@@ -11,7 +11,7 @@ import numpy as np
 
 from softindex.records import Doubles
 
-__all__ = ["STYLE", "Axis", "Series", "figure", "histogram", "legend", "plot"]
+__all__ = ["COLOURS", "STYLE", "Axis", "Series", "figure", "histogram", "legend", "plot"]
 
 WIDTH, HEIGHT = 360, 270
 LEFT, RIGHT, TOP, BOTTOM = 56, 10, 12, 46
