@@ -134,7 +134,10 @@ def pooled(pooling, states, mask, begin):
     states, out = states.double().numpy(), []
     for text, counted, first in zip(states, mask.numpy(), begin, strict=True):
         if pooling.weights == "first":
-            logits = two_layers(pooling.mixer, text[first]).reshape(pooling.max_length, -1)[: len(text)]
+            logits = np.zeros((len(text), pooling.components))
+            table = two_layers(pooling.mixer, text[first]).reshape(pooling.max_length, -1)
+            for position, place in enumerate(np.flatnonzero(counted)):
+                logits[place] = table[position]
         else:
             logits = two_layers(pooling.mixer, text)
         logits = logits.copy()

@@ -194,6 +194,8 @@ def test_bad_settings_are_refused():
         {"hidden": 0},
         {"gate_hidden": -1},
         {"item_dropout": 2.0},
+        {"user_dropout": "x"},
+        {"weight_dropout": True},
     ):
         with pytest.raises(InputError):
             mixture(**options)
@@ -207,6 +209,46 @@ def test_bad_settings_are_refused():
             build(mixture(), wrong)
     with pytest.raises(InputError, match="queries have shape"):
         mixture()(queries[:, :3], items)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_users_are_integers_of_any_size(dtype):
+    model = mixture(users=3).eval()
+    queries, items, users = inputs(users=True)
+    torch.testing.assert_close(model(queries, items, users.to(dtype)), model(queries, items, users % 3))
+
+
+def test_other_users_are_refused():
+    model = mixture(users=3)
+    queries, items, users = inputs(users=True)
+    for wrong, words in (
+        (users.tolist(), "users are .*; expected a tensor of integers"),
+        (users.numpy(), "users are .*; expected a tensor of integers"),
+        (users.float(), "users are torch.float32; expected a tensor of integers"),
+        (users > 0, "users are torch.bool; expected a tensor of integers"),
+        (users[:4], r"users have shape \(4,\); expected \(5,\), one for each query\.$"),
+        (users[:1], r"users have shape \(1,\)"),
+        (users[0], r"users have shape \(\)"),
+        (users[:, None], r"users have shape \(5, 1\); expected \(5,\)"),
+    ):
+        with pytest.raises(InputError, match=words):
+            model(queries, items, wrong)
+    with pytest.raises(InputError, match=r"expected \(5, 2\), one for each query, or \(5,\) for one user in each row"):
+        model(queries[:, None].expand(-1, 2, -1), items, users[:, None])
+
+
+def test_the_load_balancing_loss_refuses_what_is_no_weights():
+    weights = torch.softmax(torch.randn(4, 6), dim=-1)
+    for wrong, positives, words in (
+        (weights.numpy(), None, "weights are .*; expected a tensor"),
+        (weights.sum(), None, r"shape \(\); expected floats \(\.\.\., P\)"),
+        (weights[:, :0], None, r"shape \(4, 0\); expected floats"),
+        (weights.long(), None, "weights are torch.int64"),
+        (weights, [0, 1, 2, 3], "positives are .*; expected a tensor of integers"),
+        (weights, torch.ones(4, dtype=torch.bool), "positives are torch.bool"),
+    ):
+        with pytest.raises(InputError, match=words):
+            mutual_information_loss(wrong, positives)
 
 
 def test_half_precision_can_be_built():

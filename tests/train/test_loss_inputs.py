@@ -76,6 +76,20 @@ def test_no_query_at_all(problem, reduction):
     assert bool((gradients(ignored.sum(), items)[0] == 0).all())
 
 
+def test_the_effective_share_is_that_of_the_last_call(problem):
+    """NaN where no target counted: nothing was drawn, and the share of an earlier call would be wrong."""
+    queries, positives, items, _ = problem
+    loss = SampledSoftmaxLoss(UniformSampler(N), draws=50)
+    assert loss.effective is None
+    for part in (torch.full_like(positives, -100), positives, torch.full_like(positives, -100)):
+        loss(queries, part, items)
+        assert bool(torch.isnan(loss.effective)) == bool((part == -100).all())
+        assert loss.effective.shape == ()
+        assert not loss.effective.requires_grad
+    loss(queries.double()[:0], positives[:0], items.double())
+    assert math.isnan(loss.effective)
+
+
 def test_doubles_stay_doubles(problem):
     queries, positives, items, bias = (part.double() if part.is_floating_point() else part for part in problem)
     leaves = [part.detach().requires_grad_() for part in (queries, items, bias)]

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from softindex import InputError
-from softindex.train import MIDXSampler, Refresher, UniformSampler
+from softindex.train import MIDXSampler, Refresher, SampledSoftmaxLoss, UniformSampler
 
 N, D = 40, 3
 
@@ -141,8 +141,34 @@ def test_a_block_waits_for_a_running_refresh():
         refresher.step()
     assert sampler.tables is not old
     refresher.close()
-    with pytest.raises(InputError, match="closed"):
-        refresher.step()
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_closed_refresher_takes_no_more_reports(background):
+    sampler, items = sampler_and_items()
+    refresher = Refresher(sampler, items, steps=5, background=background)
+    refresher.close()
+    for report in (refresher.step, refresher.epoch, refresher.refresh):
+        with pytest.raises(InputError, match="closed"):
+            report()
+    # Nothing is left to wait for, so the end of a block does not raise.
+    with refresher:
+        refresher.wait()
+
+
+def test_steps_without_targets_do_not_count_for_the_effective_share():
+    sampler, items = sampler_and_items()
+    refresher = Refresher(sampler, items, effective=0.5, background=False)
+    loss, queries = SampledSoftmaxLoss(sampler, draws=5), torch.randn(4, D)
+    ignored = torch.full((4,), -100)
+    for _ in range(50):
+        loss(queries, ignored, items)
+        refresher.step(queries, loss.effective, positives=ignored)
+    for effective in (0.8, 0.1):
+        for _ in range(50):
+            refresher.step(effective=math.nan)
+            refresher.step(effective=effective)
+        assert refresher.refreshes == (effective == 0.1)
 
 
 def test_queries_that_overflowed_are_forgotten():
@@ -176,6 +202,56 @@ def test_recent_queries_reach_the_sampler():
     assert queries.shape == (1024, D)
     assert float(queries.min()) > 20
     assert float(queries.max()) == 39
+
+
+def test_queries_may_be_few_or_none():
+    sampler, items = sampler_and_items()
+    with Refresher(sampler, items, steps=1, background=False) as refresher:
+        refresher.step(torch.zeros(0, D))
+        refresher.step(torch.ones(2, 2, D), positives=torch.full((2, 2), -100))
+        refresher.step(torch.ones(D), positives=torch.tensor(3))
+        assert refresher.refreshes == 3
+
+
+def test_a_wrong_step_raises_a_sentence_and_does_not_count():
+    sampler, items = sampler_and_items()
+    refresher = Refresher(sampler, items, steps=2, background=False)
+    refresher.step()
+    queries, positives = torch.randn(4, D), torch.tensor([0, -100, 2, 3])
+    for given, words in (
+        ({"queries": queries.numpy()}, "queries: got .*; expected a tensor"),
+        ({"queries": torch.tensor(1.0)}, r"shape \(\); expected floats \(\.\.\., d\)"),
+        ({"queries": queries[:, :0]}, r"shape \(4, 0\); expected floats"),
+        ({"queries": queries.long()}, "queries are torch.int64"),
+        ({"queries": queries, "positives": positives[:3]}, r"shape \(3,\); expected integers of shape \(4,\)"),
+        ({"queries": queries, "positives": torch.zeros(4, 2).long()}, r"shape \(4, 2\); expected integers"),
+        ({"queries": queries, "positives": positives.float()}, "positives are torch.float32"),
+        ({"queries": queries, "positives": positives.tolist()}, "positives: got .*; expected a tensor"),
+        ({"positives": positives}, "pass both or neither"),
+        ({"effective": "x"}, "effective is 'x'; expected one number"),
+        ({"effective": torch.ones(2)}, "effective is .*; expected one number"),
+        ({"effective": True}, "effective is True"),
+    ):
+        with pytest.raises(InputError, match=words):
+            refresher.step(**given)
+    assert refresher.refreshes == 0
+    refresher.step(queries, torch.tensor(0.5), positives=positives)
+    assert refresher.refreshes == 1
+
+
+def test_wrong_sources_raise_a_sentence():
+    sampler, items = sampler_and_items()
+    for given, words in (
+        (("x", items), "sampler is 'x'; expected one of the samplers"),
+        ((sampler, "x"), "items: got 'x'; expected a tensor"),
+        ((sampler, nn.Sequential(nn.Linear(D, N))), "a module without a weight"),
+    ):
+        with pytest.raises(InputError, match=words):
+            Refresher(*given, steps=1)
+    with pytest.raises(InputError, match="bias: got 'x'; expected a tensor"):
+        Refresher(sampler, items, bias="x", steps=1)
+    with pytest.raises(InputError, match="items: got 'x'; expected a tensor"):
+        Refresher(sampler, lambda: "x", steps=1, background=False).step()
 
 
 def test_wrong_input_raises_a_sentence():

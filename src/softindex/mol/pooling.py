@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from softindex.arguments import check_choice, check_count
-from softindex.errors import InputError
+from softindex.errors import InputError, show
 
 __all__ = ["ComponentPooling"]
 
@@ -27,6 +27,8 @@ class ComponentPooling(nn.Module):
       component and position.
     - weights="own": it reads the state of each token, and gives its weight in each component, whatever its position.
 
+    Padding changes nothing, wherever it is and whatever its states are: positions count the other tokens only.
+
     Args:
         dim: Dimensions of a token state.
         components: Number of components, and of aggregation tokens.
@@ -34,8 +36,12 @@ class ComponentPooling(nn.Module):
         weights: Where the weights of the positions come from, see above.
         place: Aggregation tokens at the "front" of the text, or at its "end", for encoders that read from left to
             right only.
-        max_length: Most positions of a text, aggregation tokens included; weights="first" has weights for as many.
+        max_length: Most tokens of a text, aggregation tokens included and padding not; weights="first" has weights for
+            as many positions.
         hidden: Width of the network that computes the weights.
+
+    Raises:
+        InputError: When a setting is invalid, or `max_length` has no room for the aggregation tokens.
     """
 
     def __init__(
@@ -50,15 +56,22 @@ class ComponentPooling(nn.Module):
         hidden: int = 128,
     ) -> None:
         super().__init__()
+        self.dim = check_count(dim, "dim")
         self.components = check_count(components, "components")
         self.weights = check_choice(weights, "weights", ("first", "own"))
         self.place = check_choice(place, "place", ("front", "end"))
         self.max_length = check_count(max_length, "max_length")
-        out = dim if component_dim is None else check_count(component_dim, "component_dim")
-        self.tokens = nn.Parameter(0.02 * torch.randn(self.components, dim))
+        width = check_count(hidden, "hidden")
+        out = self.dim if component_dim is None else check_count(component_dim, "component_dim")
+        if self.weights == "first" and self.components > self.max_length:
+            raise InputError(
+                f"there are {self.components} aggregation tokens but max_length is {self.max_length}; pass a larger "
+                "max_length, or fewer components."
+            )
+        self.tokens = nn.Parameter(0.02 * torch.randn(self.components, self.dim))
         outputs = self.components * (self.max_length if self.weights == "first" else 1)
-        self.mixer = nn.Sequential(nn.Linear(dim, hidden), nn.SiLU(), nn.Linear(hidden, outputs))
-        self.project = nn.Identity() if out == dim else nn.Linear(dim, out)
+        self.mixer = nn.Sequential(nn.Linear(self.dim, width), nn.SiLU(), nn.Linear(width, outputs))
+        self.project = nn.Identity() if out == self.dim else nn.Linear(self.dim, out)
 
     def insert(self, embeddings: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Return embeddings and mask of the texts with the aggregation tokens before or right after them.
@@ -71,15 +84,11 @@ class ComponentPooling(nn.Module):
             Embeddings (b, components + s, dim) and mask (b, components + s).
 
         Raises:
-            InputError: When the mask does not fit the embeddings, or a text becomes too long.
+            InputError: When the embeddings have another width, the mask does not fit them, or a text becomes too long.
         """
+        self._check(embeddings, mask, "embeddings", "pass a number for each token")
         b = len(embeddings)
-        if mask.shape != embeddings.shape[:2]:
-            raise InputError(
-                f"the mask has shape {tuple(mask.shape)} but the embeddings {tuple(embeddings.shape)}; pass a number "
-                "for each token."
-            )
-        self._check_length(embeddings.shape[1] + self.components)
+        self._check_length((mask != 0).sum(dim=1) + self.components)
         tokens = self.tokens.expand(b, -1, -1).to(embeddings.dtype)
         ones = mask.new_ones(b, self.components)
         if self.place == "front":
@@ -101,39 +110,75 @@ class ComponentPooling(nn.Module):
             Components (b, components, component_dim) of length one.
 
         Raises:
-            InputError: When the mask does not fit the states, or a text is too long.
+            InputError: When the states have another width, the mask does not fit them or lacks the aggregation tokens,
+                or a text is too long.
         """
-        if mask.shape != states.shape[:2]:
-            raise InputError(
-                f"the mask has shape {tuple(mask.shape)} but the states have shape {tuple(states.shape)}; pass the "
-                "mask that insert returned, which covers the aggregation tokens too."
-            )
-        b, length = mask.shape
-        self._check_length(length)
-        begin = torch.zeros(b, dtype=torch.int64, device=mask.device)
-        if self.place == "end":
-            begin = _end_of_text(mask) - self.components
+        advice = "pass the mask that insert returned, which covers the aggregation tokens too"
+        self._check(states, mask, "states", advice)
+        counted = mask != 0
+        sizes = counted.sum(dim=1)
+        self._check_tokens(sizes)
+        self._check_length(sizes)
+        # A weight of zero does not remove NaN.
+        states = states.masked_fill(~counted.unsqueeze(-1), 0.0)
+        positions = counted.cumsum(dim=1) - 1
+        begin = sizes - self.components if self.place == "end" else torch.zeros_like(sizes)
         own = begin[:, None] + torch.arange(self.components, device=mask.device)
-        if self.weights == "first":
-            first = states[torch.arange(b, device=mask.device), begin]
-            logits = self.mixer(first).unflatten(-1, (self.max_length, self.components))[:, :length]
-        else:
-            logits = self.mixer(states)
-        positions = torch.arange(length, device=mask.device)
-        logits = logits + OWN * (positions[:, None] == own[:, None, :]).to(logits.dtype)
-        logits = logits.masked_fill(mask.unsqueeze(-1) == 0, -torch.inf)
+        logits = self._logits(states, positions, begin)
+        logits = logits + OWN * (positions.unsqueeze(-1) == own[:, None, :]).to(logits.dtype)
+        logits = logits.masked_fill(~counted.unsqueeze(-1), -torch.inf)
         pooled = torch.einsum("bsp,bsd->bpd", torch.softmax(logits, dim=1), states)
         return functional.normalize(self.project(pooled), dim=-1)
 
-    def _check_length(self, length: int) -> None:
-        if self.weights == "first" and length > self.max_length:
+    def _logits(self, states: Tensor, positions: Tensor, begin: Tensor) -> Tensor:
+        """(b, s, components) logits of the weights; `begin` (b,): position of the first aggregation token."""
+        if self.weights == "own":
+            own: Tensor = self.mixer(states)
+            return own
+        rows = torch.arange(len(states), device=states.device)
+        # Padding repeats the position before it: the first place with a position is that of the token.
+        first = states[rows, (positions == begin[:, None]).int().argmax(dim=1)]
+        every: Tensor = self.mixer(first).unflatten(-1, (self.max_length, self.components))
+        return every.take_along_dim(positions.clamp(min=0).unsqueeze(-1), dim=1)
+
+    def _check(self, vectors: Any, mask: Any, name: str, advice: str) -> None:
+        for what, given in ((name, vectors), ("mask", mask)):
+            if not isinstance(given, Tensor):
+                raise InputError(f"{what}: got {show(given)}; expected a tensor.")
+        if vectors.dim() != 3 or vectors.shape[-1] != self.dim or not vectors.is_floating_point():
             raise InputError(
-                f"there are {length} positions with the aggregation tokens but max_length is {self.max_length}; pass "
+                f"the {name} are {vectors.dtype} of shape {tuple(vectors.shape)}; expected floats (b, s, {self.dim}), "
+                f"{self.dim} for each token."
+            )
+        if mask.shape != vectors.shape[:2]:
+            raise InputError(
+                f"the mask has shape {tuple(mask.shape)} but the {name} have shape {tuple(vectors.shape)}; {advice}."
+            )
+
+    def _check_tokens(self, sizes: Tensor) -> None:
+        # A compiled graph knows shapes only.
+        if torch.compiler.is_compiling():
+            return
+        wrong = (sizes < self.components).nonzero()
+        if len(wrong):
+            row = int(wrong[0])
+            raise InputError(
+                f"row {row} of the mask counts {int(sizes[row])} tokens; expected at least the {self.components} "
+                "aggregation tokens: pass the mask that insert returned."
+            )
+
+    def _check_length(self, sizes: Tensor) -> None:
+        if self.weights == "own" or torch.compiler.is_compiling() or not len(sizes):
+            return
+        longest = int(sizes.max())
+        if longest > self.max_length:
+            raise InputError(
+                f"a text has {longest} tokens with the aggregation tokens but max_length is {self.max_length}; pass "
                 "shorter texts, or a larger max_length."
             )
 
 
 def _end_of_text(mask: Tensor) -> Tensor:
-    """(b,) position after the last token that counts."""
-    positions = torch.arange(1, mask.shape[1] + 1, device=mask.device)
-    return torch.where(mask != 0, positions, 0).amax(dim=1)
+    """(b,) position after the last token that counts; 0 for a text without tokens."""
+    positions = torch.arange(mask.shape[1] + 1, device=mask.device)
+    return torch.where(functional.pad(mask != 0, (1, 0)), positions, 0).amax(dim=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -30,8 +31,18 @@ def mutual_information_loss(weights: Tensor, positives: Tensor | None = None) ->
 
     Returns:
         A scalar.
+
+    Raises:
+        InputError: When a dtype or a shape is wrong.
     """
+    _check_tensor(weights, "weights")
+    if not weights.is_floating_point() or not weights.dim() or not weights.shape[-1]:
+        raise InputError(
+            f"weights are {weights.dtype} of shape {tuple(weights.shape)}; expected floats (..., P), as a mixture "
+            "gives them with with_weights=True."
+        )
     if positives is not None:
+        _check_integers(positives, "positives")
         if positives.shape != weights.shape[: positives.dim()] or positives.dim() == weights.dim():
             raise InputError(
                 f"positives have shape {tuple(positives.shape)} but weights {tuple(weights.shape)}; expected one "
@@ -156,6 +167,9 @@ class MixtureOfLogits(nn.Module):
 
         Returns:
             Scores (..., m); with weights, a pair of scores and weights.
+
+        Raises:
+            InputError: When a dtype or a shape is wrong, or users are missing.
         """
         components, query_gates = self.encode_queries(queries, users)
         item_components, item_gates = self.encode_items(items)
@@ -171,11 +185,13 @@ class MixtureOfLogits(nn.Module):
             components = queries
         else:
             _check_width(queries, self.query_hidden, "queries")
+            if users is not None:
+                _check_users(users, queries.shape[:-1])
             first, second = self.query_hidden(queries).chunk(2, dim=-1)
             flat = self.query_out(functional.silu(first) * second)
             components = flat.unflatten(-1, (-1, self.component_dim))
         if users is not None and self.user_table is not None:
-            last = self.user_dropout(self.user_table(users % self.user_table.num_embeddings))
+            last = self.user_dropout(self.user_table(users.long() % self.user_table.num_embeddings))
             while last.dim() < components.dim() - 1:
                 last = last.unsqueeze(-2)
             last = last.expand(*components.shape[:-2], -1)
@@ -201,8 +217,7 @@ class MixtureOfLogits(nn.Module):
         return components if self.paired else functional.normalize(components, dim=-1)
 
     def _check_given(self, components: Tensor, count: int, name: str) -> None:
-        if not isinstance(components, Tensor):
-            raise InputError(f"the {name} are {show(components)}; expected a tensor of components.")
+        _check_tensor(components, name, " of components")
         if components.dim() < 3 or components.shape[-2:] != (count, self.component_dim):
             raise InputError(
                 f"the {name} have shape {tuple(components.shape)}; expected components "
@@ -321,14 +336,34 @@ def _in_places(components: Tensor) -> Tensor:
 
 def _check_dropouts(shares: _Dropouts) -> _Dropouts:
     for name, share in shares._asdict().items():
-        if not 0 <= share < 1:
+        if not isinstance(share, Real) or isinstance(share, bool) or not 0 <= float(share) < 1:
             raise InputError(f"{name}_dropout is {show(share)}; expected a number of at least 0 and below 1.")
     return shares
 
 
+def _check_tensor(values: Any, name: str, kind: str = "") -> None:
+    if not isinstance(values, Tensor):
+        raise InputError(f"the {name} are {show(values)}; expected a tensor{kind}.")
+
+
+def _check_integers(values: Any, name: str) -> None:
+    _check_tensor(values, name, " of integers")
+    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+        raise InputError(f"the {name} are {values.dtype}; expected a tensor of integers.")
+
+
+def _check_users(users: Any, lead: torch.Size) -> None:
+    """InputError unless there is a user for each query of the leading axes, or for each row of queries."""
+    _check_integers(users, "users")
+    if not users.dim() or users.shape != lead[: users.dim()]:
+        several = f", or ({lead[0]},) for one user in each row of queries" if len(lead) > 1 else ""
+        raise InputError(
+            f"the users have shape {tuple(users.shape)}; expected {tuple(lead)}, one for each query{several}."
+        )
+
+
 def _check_width(rows: Any, layer: nn.Linear, name: str) -> None:
-    if not isinstance(rows, Tensor):
-        raise InputError(f"the {name} are {show(rows)}; expected a tensor of vectors, such as the weight of a layer.")
+    _check_tensor(rows, name, " of vectors, such as the weight of a layer")
     if rows.dim() < 2 or rows.shape[-1] != layer.in_features:
         raise InputError(
             f"the {name} have shape {tuple(rows.shape)}; expected rows of {layer.in_features} numbers: encode them "

@@ -26,7 +26,7 @@ class SampledSoftmaxLoss(nn.Module):
     """Cross-entropy of the softmax, with the sum over all classes estimated from the draws of a sampler.
 
     The loss also draws in evaluation mode: measure a model with the full softmax.  After a call, `effective` is the
-    effective sample size as a share of the draws, which `Refresher.step` takes.
+    effective sample size as a share of the draws, which `Refresher.step` takes; NaN if no target counted.
 
     Args:
         sampler: Sampler of negatives.
@@ -75,7 +75,8 @@ class SampledSoftmaxLoss(nn.Module):
         self.effective: Tensor | None = None
         """Effective sample size of the last call as a share of its draws: (sum w)^2 / (n sum w^2) of the draws'
         weights w, mean over the queries, from 1 / n to 1.  One set of draws knows nothing of the classes it missed, so
-        with few draws this is larger than `Diagnosis.effective`, which covers the full distribution.
+        with few draws this is larger than `Diagnosis.effective`, which covers the full distribution.  None before the
+        first call, and NaN after a call in which no target counted: nothing was drawn.
         """
 
     def extra_repr(self) -> str:
@@ -130,10 +131,11 @@ class SampledSoftmaxLoss(nn.Module):
         return losses.sum() if self.reduction == "sum" else losses.mean()
 
     def _nothing(self, queries: Tensor, weight: Tensor, bias: Tensor | None, lead: torch.Size) -> Tensor:
-        """The loss where no target counts: zero, with zero gradients."""
+        """The loss where no target counts: zero, with zero gradients, from no draws."""
         zero = queries.flatten()[:0].sum() + weight[:0].sum()
         zero = zero if bias is None else zero + bias[:0].sum()
         zero = zero if zero.dtype == torch.float64 else zero.float()
+        self.effective = torch.full_like(zero, math.nan)
         return zero.expand(lead).clone() if self.reduction == "none" else zero
 
     def _losses(

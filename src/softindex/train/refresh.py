@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from numbers import Real
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from softindex.arguments import check_count, check_flag, check_share
-from softindex.errors import InputError
+from softindex.errors import InputError, show
 from softindex.train.checks import IGNORED, bias_of, weight_of
 from softindex.train.contract import Sampler, Tables
 
@@ -51,7 +52,7 @@ class Refresher:
             step after they are ready.
 
     Raises:
-        InputError: When none of `steps`, `epochs` and `effective` is given.
+        InputError: When an argument is wrong, or none of `steps`, `epochs` and `effective` is given.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Refresher:
         effective: float | None = None,
         background: bool = True,
     ) -> None:
+        _check_sources(sampler, items, bias)
         self.sampler = sampler
         self._items, self._frequencies, self._bias = items, frequencies, bias
         self._steps = None if steps is None else check_count(steps, "steps")
@@ -96,17 +98,23 @@ class Refresher:
 
         Args:
             queries: Queries of the step, (..., d), for samplers that use recent queries.
-            effective: `SampledSoftmaxLoss.effective` of the step; needed if refreshes depend on it.
+            effective: `SampledSoftmaxLoss.effective` of the step; needed if refreshes depend on it.  NaN, from a step
+                without targets, is left out.
             positives: Targets of the queries, (...): queries whose target is -100 are left out.
 
         Raises:
-            InputError: When `effective` is missing, the Refresher is closed, or a background refresh failed.
+            InputError: When an argument is wrong, `effective` is missing, the Refresher is closed, or a background
+                refresh failed.
         """
-        self._collect()
-        if self._effective is not None and effective is None:
+        self._check_open()
+        if effective is not None:
+            _check_effective(effective)
+        elif self._effective is not None:
             raise InputError("refreshes depend on the effective sample size; call step(effective=loss.effective).")
-        if queries is not None:
-            self._keep(queries.detach(), positives)
+        rows = _rows_that_count(queries, positives)
+        self._collect()
+        if rows is not None:
+            self._keep(rows)
         self._after_steps += 1
         due = self._steps is not None and self._after_steps >= self._steps
         if self._effective is not None and effective is not None:
@@ -115,16 +123,24 @@ class Refresher:
             self.refresh()
 
     def epoch(self) -> None:
-        """Report the end of an epoch."""
+        """Report the end of an epoch.
+
+        Raises:
+            InputError: When the Refresher is closed, or a background refresh failed.
+        """
+        self._check_open()
         self._collect()
         self._after_epochs += 1
         if self._epochs is not None and self._after_epochs >= self._epochs:
             self.refresh()
 
     def refresh(self) -> None:
-        """Refresh now, or start to in the background; does nothing while a background refresh is running."""
-        if self._closed:
-            raise InputError("this Refresher is closed; create a new one.")
+        """Refresh now, or start to in the background; does nothing while a background refresh is running.
+
+        Raises:
+            InputError: When the Refresher is closed, or the sampler cannot be refreshed with the data.
+        """
+        self._check_open()
         if self._pending is not None:
             return
         self._after_steps = self._after_epochs = 0
@@ -162,6 +178,10 @@ class Refresher:
         finally:
             self.close()
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InputError("this Refresher is closed; create a new one.")
+
     def _collect(self, *, wait: bool = False) -> None:
         if self._pending is not None and (wait or self._pending.done()):
             pending, self._pending = self._pending, None
@@ -175,11 +195,8 @@ class Refresher:
         self.refreshes += 1
         self._reported, self._best, self._average = 0, 0.0, 0.0
 
-    def _keep(self, queries: Tensor, positives: Tensor | None) -> None:
-        flat = queries.reshape(-1, queries.shape[-1])
-        if positives is not None and bool((positives == IGNORED).any()):
-            counted = positives.reshape(-1) != IGNORED
-            flat = flat[counted.to(flat.device)]
+    def _keep(self, flat: Tensor) -> None:
+        """Remember some of the queries (b, d)."""
         if len(flat) > KEPT_PER_STEP:
             flat = flat[torch.randint(len(flat), (KEPT_PER_STEP,), generator=self._random).to(flat.device)]
         flat = flat.to("cpu", torch.float32, copy=True)
@@ -205,15 +222,68 @@ class Refresher:
         return self._average < fraction * self._best
 
 
+def _check_sources(sampler: Any, items: Any, bias: Any) -> None:
+    """InputError for what no refresh could read; what a function returns is known at the refresh."""
+    if not isinstance(sampler, Sampler):
+        raise InputError(f"sampler is {show(sampler)}; expected one of the samplers of softindex.train.")
+    for source, name in ((weight_of(items), "items"), (bias, "bias")):
+        if source is not None and not _is_function(source):
+            _as_tensor(source, name)
+
+
+def _rows_that_count(queries: Any, positives: Any) -> Tensor | None:
+    """Queries (..., d) as rows (b, d), without those whose target is ignored.
+
+    They stay on their device in their dtype, and there may be none: of a step only a few rows are read.
+    """
+    if queries is None:
+        if positives is not None:
+            raise InputError("positives say which queries count, but there are no queries; pass both or neither.")
+        return None
+    for values, name in ((queries, "queries"), (positives, "positives")):
+        if values is not None and not isinstance(values, Tensor):
+            raise InputError(f"{name}: got {show(values)}; expected a tensor.")
+    if not queries.is_floating_point() or not queries.ndim or not queries.shape[-1]:
+        raise InputError(f"queries are {queries.dtype} of shape {tuple(queries.shape)}; expected floats (..., d).")
+    rows: Tensor = queries.detach().reshape(-1, queries.shape[-1])
+    if positives is None:
+        return rows
+    integers = not (positives.is_floating_point() or positives.is_complex() or positives.dtype == torch.bool)
+    if positives.shape != queries.shape[:-1] or not integers:
+        raise InputError(
+            f"positives are {positives.dtype} of shape {tuple(positives.shape)}; expected integers of shape "
+            f"{tuple(queries.shape[:-1])}, one for each query."
+        )
+    counted = positives.reshape(-1) != IGNORED
+    return rows if bool(counted.all()) else rows[counted.to(rows.device)]
+
+
+def _check_effective(value: Any) -> None:
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number and not (isinstance(value, Tensor) and value.numel() == 1 and value.is_floating_point()):
+        raise InputError(f"effective is {show(value)}; expected one number, such as loss.effective.")
+
+
 def _copy(items: Source, bias: Source) -> tuple[Tensor | None, Tensor | None]:
     """Copies of the present items and bias on the CPU: training goes on during a refresh."""
     layer, given = _read(items), _read(bias)
-    return _detach(weight_of(layer)), _detach(bias_of(layer, given))
+    return _detach(weight_of(layer), "items"), _detach(bias_of(layer, given), "bias")
 
 
-def _read(source: Source) -> Any:
-    return source() if callable(source) and not isinstance(source, nn.Module) else source
+def _read(source: Any) -> Any:
+    return source() if _is_function(source) else source
 
 
-def _detach(value: Any) -> Tensor | None:
-    return None if value is None else torch.as_tensor(value).detach().to("cpu", copy=True)
+def _is_function(source: Any) -> bool:
+    return callable(source) and not isinstance(source, nn.Module)
+
+
+def _detach(value: Any, name: str) -> Tensor | None:
+    return None if value is None else _as_tensor(value, name).detach().to("cpu", copy=True)
+
+
+def _as_tensor(value: Any, name: str) -> Tensor:
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name}: got {show(value)}; expected a tensor or an array of numbers.") from error
