@@ -18,8 +18,8 @@ items:
 
 HSTU uses the times of ratings.  All are trained with a sampled softmax.  --negatives own (default with --data) draws
 for each query, which covers more items and needs fewer draws; --negatives shared (default without) draws once per
-batch, so that all similarities are one matrix product.  For sequences an index is built at the end from the first
-mixture of logits in the directory, and searched with every method.
+batch, so that all similarities are one matrix product.  For sequences, unless --section names a place for the table
+alone, an index is built at the end from the first mixture of logits in the directory, and searched with every method.
 """
 
 from pathlib import Path
@@ -181,11 +181,13 @@ def search(task, options):
     index, queries, seen, wanted = trainer.searchable()
     measured = retrieving.measure(index, queries, seen, wanted, options.threads)
     title = f"{task.title_of(method)}: {len(index):,} items, {len(queries):,} queries"
-    retrieving.publish(measured, title, sections_of(task)[1], options.page)
+    retrieving.publish(measured, title, sections_of(task, options)[1], options.page)
 
 
-def sections_of(task):
-    """Names of the page sections for the comparison of methods and, except for ratings, of searches."""
+def sections_of(task, options):
+    """Names of the page sections for the comparison of methods and, except for ratings and --section, of searches."""
+    if options.section is not None:
+        return (options.section,)
     return (task.name,) if task.settings.get("timed") else (task.name, f"{task.name}-retrieval")
 
 
@@ -241,7 +243,7 @@ def main():
     """Compare the methods, then the searches."""
     options = options_of()
     task = task_of(options)
-    sections = sections_of(task)
+    sections = sections_of(task, options)
     if options.page is not None:
         if not options.page.exists():
             marks = (f"<!-- {section}: {mark} -->\n" for section in sections for mark in ("begin", "end"))

@@ -98,7 +98,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="directory of train.txt, valid.txt and test.txt")
     parser.add_argument("--after", type=int, default=500, help="steps before the last refresh")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--page", type=Path, help="Markdown page for the table")
     options = parser.parse_args()
     if options.page is not None:

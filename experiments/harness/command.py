@@ -73,8 +73,9 @@ def parser_of(description, methods=PUBLISHED):
     parser.add_argument("--epochs", type=int, help="total number; an interrupted run continues")
     parser.add_argument("--seed", type=int, default=0, help="first seed")
     parser.add_argument("--seeds", type=int, default=1, help="runs per method, with consecutive seeds")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--page", type=Path, help="Markdown page for the table and the plot")
+    parser.add_argument("--section", help="marks in the page, and name of the plot; by default those of the experiment")
     return parser
 
 
@@ -95,8 +96,9 @@ def compare(task, options, epochs):
     methods = options.methods.split(",")
     for method in methods:
         task.title_of(method)
+    section = options.section or task.name
     if options.page is not None:
-        check_place(options.page, task.name)
+        check_place(options.page, section)
     torch.set_num_threads(options.threads)
     options.out.mkdir(parents=True, exist_ok=True)
     for seed in range(options.seed, options.seed + options.seeds):
@@ -107,4 +109,4 @@ def compare(task, options, epochs):
                     run.train(epochs, report)
     print(table(task, options.out).markdown())
     if options.page is not None:
-        publish(task, options.out, options.page)
+        publish(task, options.out, options.page, section)

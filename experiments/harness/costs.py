@@ -39,7 +39,7 @@ def publish(task, options, every):
         body.append(equal_time(task, runs, measured).markdown())
     print("\n\n".join(body))
     if options.page is not None:
-        place(options.page, f"{task.name}-costs", "\n" + "\n\n".join(body) + "\n")
+        place(options.page, options.section or f"{task.name}-costs", "\n" + "\n\n".join(body) + "\n")
 
 
 def costs(task, methods, every):

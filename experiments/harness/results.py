@@ -44,17 +44,17 @@ def table(task, folder):
     return Table(task.title, [*columns, *costs], rows)
 
 
-def publish(task, folder, page):
-    """Write the table and the plot between the task's marks in a page; the plot goes to figures/ beside the page."""
+def publish(task, folder, page, section):
+    """Write the table and the plot between a section's marks in a page; the plot goes to figures/ beside the page."""
     runs = read(task, folder)
     threads = sorted({run["threads"] for group in runs.values() for run in group})
     body = [
         table(task, folder).markdown(),
-        illustrate(page, task.name, draw(task, drawn(task, runs)), _caption(task)),
+        illustrate(page, section, draw(task, drawn(task, runs)), _caption(task)),
         textwrap.fill(_notes(task, runs), 118, break_on_hyphens=False),
         textwrap.fill(f"Machine: {machine()}; torch threads: {', '.join(map(str, threads))}.", 118),
     ]
-    place(page, task.name, "\n" + "\n\n".join(body) + "\n")
+    place(page, section, "\n" + "\n\n".join(body) + "\n")
 
 
 def _notes(task, runs):
