@@ -42,6 +42,9 @@ def test_numbers_too_large_for_float32_are_refused():
             call()
     sampler = MIDXSampler(N, codewords=4, threads=1)
     sampler.refresh(vectors())
+    for queries, positives in ((torch.zeros(2, 3, 0), torch.zeros(2, 3)), (vectors(1)[0], torch.tensor(1)), (1.0, 1)):
+        with pytest.raises(InputError, match="queries have shape"):
+            sampler.refresh(vectors(), queries=queries, positives=positives)
     with pytest.raises(InputError, match="overflow"):
         diagnose(sampler, 1e20 * vectors(4), 1e20 * vectors())
 

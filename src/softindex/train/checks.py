@@ -55,9 +55,9 @@ def bias_of(items: Any, bias: Any) -> Any:
 def flatten_queries(queries: Any, positives: Any, *, finite: bool = False) -> tuple[Tensor, Tensor | None]:
     """Return queries (..., d) as rows (b, d), and their targets (...) as (b,), without ignored targets."""
     tensor = _as_tensor(queries, "queries")
-    if not tensor.ndim:
-        raise InputError("queries are a single number; expected (..., d).")
-    rows = tensor.reshape(-1, tensor.shape[-1]) if tensor.ndim > 2 and tensor.shape[-1] else tensor
+    if tensor.ndim < 2 or not tensor.shape[-1]:
+        raise InputError(f"queries have shape {tuple(tensor.shape)}; expected (..., d) with at least one row.")
+    rows = tensor.reshape(-1, tensor.shape[-1])
     if positives is None:
         return check_rows(rows, "queries", finite=finite), None
     targets = _as_tensor(positives, "positives")
