@@ -7,8 +7,7 @@ import numpy as np
 import torch
 
 from benchmarks.tables import Table, place
-from experiments.harness.results import read, spread
-from softindex.evaluate.machine import machine
+from experiments.harness.results import machine_note, read, spread
 
 WARM, ROUNDS, STEPS = 4, 6, 5
 """Steps before measuring, rounds in which all methods take turns, and steps of each in a round."""
@@ -33,7 +32,7 @@ def publish(task, options, every):
     for method in methods:
         task.title_of(method)
     measured = costs(task, methods, every)
-    body = [_cost_table(task, measured, every).markdown(), f"Machine: {machine()}; torch threads: {options.threads}."]
+    body = [_cost_table(task, measured, every).markdown(), machine_note([options.threads])]
     runs = {method: group for method, group in read(task, options.out).items() if method in methods}
     if runs:
         body.append(equal_time(task, runs, measured).markdown())

@@ -52,9 +52,14 @@ def publish(task, folder, page, section):
         table(task, folder).markdown(),
         illustrate(page, section, draw(task, drawn(task, runs)), _caption(task)),
         textwrap.fill(_notes(task, runs), 118, break_on_hyphens=False),
-        textwrap.fill(f"Machine: {machine()}; torch threads: {', '.join(map(str, threads))}.", 118),
+        machine_note(threads),
     ]
     place(page, section, "\n" + "\n\n".join(body) + "\n")
+
+
+def machine_note(threads):
+    """The machine, and the numbers of torch threads that were used on it."""
+    return textwrap.fill(f"Machine: {machine()}; torch threads: {', '.join(map(str, threads))}.", 118)
 
 
 def _notes(task, runs):
