@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from experiments.harness import costs
+from experiments.harness import costs, diagnosing
 from experiments.harness.command import Task, add_settings, compare, parser_of, rated, replaced
 from experiments.harness.contexts import contexts
 from experiments.harness.methods import IndexSize, Objective, due
@@ -70,7 +70,7 @@ class ClassifierTrainer(Trainer):
     """Trains the classifier; of several labels each epoch uses one, chosen at random."""
 
     def __init__(self, parts, features, classes, settings, method, seed, codewords):
-        self.seed, self.batch = seed, settings["batch"]
+        self.seed, self.batch, self.codewords = seed, settings["batch"], codewords
         self.parts = [tuple(map(torch.from_numpy, part)) for part in parts]
         self.model = Classifier(features, classes, settings["width"])
         name, multiple = rated(method)
@@ -88,14 +88,25 @@ class ClassifierTrainer(Trainer):
 
     def refresh_objective(self):
         """Refresh the sampler, if there is one."""
-        self.objective.refresh(self.model.classes, bias=self.model.bias)
+        classes, bias = self.layer()
+        self.objective.refresh(classes, bias=bias)
+
+    def layer(self):
+        """Classes (n, d) and their bias (n,)."""
+        return self.model.classes, self.model.bias
+
+    @torch.no_grad()
+    def queries(self, part, count):
+        """The first `count` queries (count, d) of a part of the data, and the first of their labels."""
+        shown, labels = self.parts[part]
+        return self.model(shown[:count]), labels[:count, 0]
 
     def loss_inputs(self, epoch, place):
         """Queries, targets, classes and their bias of the next examples."""
         shown, labels = self.parts[0]
         rows = shuffled(len(shown), self.seed, epoch)[place * self.batch : (place + 1) * self.batch]
         which = np.random.default_rng((self.seed, epoch, place)).integers(labels.shape[1], size=len(rows))
-        return self.model(shown[rows]), labels[rows, which], self.model.classes, self.model.bias
+        return self.model(shown[rows]), labels[rows, which], *self.layer()
 
     def validate(self):
         """Precision of the best classes."""
@@ -137,6 +148,7 @@ def main():
     parser.add_argument("--examples", type=int, default=5000, help="training examples")
     parser.add_argument("--data", type=Path, help="directory of train.txt, valid.txt and test.txt")
     costs.add_option(parser)
+    diagnosing.add_option(parser)
     add_settings(parser, REPLACEABLE)
     options = parser.parse_args()
     settings = replaced(SETTINGS, options, REPLACEABLE)
@@ -157,6 +169,8 @@ def main():
     )
     if options.costs:
         costs.publish(task, options, settings["refresh"])
+    elif options.diagnose:
+        diagnosing.publish(task, options)
     else:
         compare(task, options, options.epochs or 3)
 

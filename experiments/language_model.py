@@ -16,11 +16,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from experiments.harness import costs
+from experiments.harness import costs, diagnosing
 from experiments.harness.command import Task, add_settings, compare, parser_of, rated, replaced
-from experiments.harness.diagnosing import diagnose_all, publish, samplers
-from experiments.harness.methods import IGNORED, METHODS, IndexSize, Objective, due
-from experiments.harness.runs import Run, Trainer
+from experiments.harness.methods import IGNORED, IndexSize, Objective, due
+from experiments.harness.runs import Trainer
 
 PUBLISHED = {
     "width": 200, "layers": 2, "dropout": 0.5, "batch": 20, "length": 35, "draws": 20, "rate": 20.0, "refresh": 20,
@@ -170,11 +169,16 @@ class LanguageTrainer(TextTrainer):
 
     def refresh_objective(self):
         """Refresh the sampler, if there is one."""
-        self.objective.refresh(self.model.words.weight, bias=self.model.bias)
+        words, bias = self.layer()
+        self.objective.refresh(words, bias=bias)
+
+    def layer(self):
+        """Words (n, d) and their bias (n,)."""
+        return self.model.words.weight, self.model.bias
 
     def loss_inputs(self, epoch, place):
         """Queries, targets, words and their bias of the next rows."""
-        return *self.advance(place), self.model.words.weight, self.model.bias
+        return *self.advance(place), *self.layer()
 
     @torch.no_grad()
     def queries(self, part, count):
@@ -185,30 +189,11 @@ class LanguageTrainer(TextTrainer):
         return self.model(inputs, None)[0], targets.flatten()
 
 
-@torch.no_grad()
-def diagnose_samplers(task, folder, method, count=256):
-    """Diagnose every sampler on the validation text, with the best weights that a method has trained."""
-    trainer, at = Run(task, method, 0, folder).resume()
-    if not at.best:
-        raise SystemExit(f"{folder} has no finished epoch of {method}; run with --methods {method} first.")
-    trainer.model.load_state_dict(at.best)
-    seen, unseen = (trainer.queries(part, count * 4) for part in (0, 1))
-    chosen = torch.randperm(len(unseen[0]), generator=torch.Generator().manual_seed(0))[:count]
-    queries, positives = (part[chosen] for part in unseen)
-    items, bias = trainer.model.words.weight, trainer.model.bias
-    refreshed = samplers(items, trainer.objective.counts, seen[0], bias, trainer.codewords)
-    return diagnose_all(refreshed, queries, items, bias, positives)
-
-
 def main():
     """Compare the methods."""
     parser = parser_of(__doc__)
     parser.add_argument("--data", type=Path, help="directory of train.txt, valid.txt and test.txt")
-    parser.add_argument(
-        "--diagnose",
-        action="store_true",
-        help="diagnose all samplers on a trained model: of --methods, if it is one, or of the full softmax",
-    )
+    diagnosing.add_option(parser)
     costs.add_option(parser)
     add_settings(parser, REPLACEABLE)
     options = parser.parse_args()
@@ -227,8 +212,7 @@ def main():
     if options.costs:
         costs.publish(task, options, settings["refresh"])
     elif options.diagnose:
-        method = options.methods if options.methods in METHODS else "full"
-        publish(diagnose_samplers(task, options.out, method), options.page, f"model trained with {METHODS[method]}")
+        diagnosing.publish(task, options)
     else:
         compare(task, options, options.epochs or 2)
 

@@ -36,6 +36,8 @@ PAGES = {
         "extreme_classification --classes 50000 --examples 300000 --epochs 3 --out {out}/classification --page {page} "
         "--methods full,uniform,uniform@0.3,uniform@3,unigram,in-batch,midx-pq,midx-rq,midx-beyond,midx-beyond@3,"
         "midx-systematic,two-level-s,two-level-s@3,two-level-sd",
+        "extreme_classification --classes 50000 --examples 300000 --methods full --diagnose --out {out}/classification "
+        "--page {page}",
         "extreme_classification --classes 50000 --examples 300000 --costs --out {out}/classification --page {page} "
         "--methods full,uniform,unigram,in-batch,midx-pq,midx-rq,midx-beyond,midx-systematic,two-level-s,two-level-sd",
     ),

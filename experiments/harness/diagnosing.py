@@ -5,6 +5,7 @@ import torch
 
 from benchmarks.tables import Table, place
 from experiments.harness.results import illustrate
+from experiments.harness.runs import Run
 from softindex.evaluate.charts import Axis, Series, figure, plot
 from softindex.train import (
     LSHSampler,
@@ -105,14 +106,46 @@ def _draw(diagnoses, title):
     )
 
 
-def publish(diagnoses, page, trained_by):
-    """Print the table of all samplers, and write it with a plot into the page."""
+def add_option(parser):
+    """The option that diagnoses samplers."""
+    parser.add_argument(
+        "--diagnose",
+        action="store_true",
+        help="diagnose all samplers on a trained model: of --methods, if it is one, or of the full softmax",
+    )
+
+
+def publish(task, options):
+    """Print how far every sampler is from the softmax of a trained model, and write it with a plot into the page.
+
+    The model is that of --methods, if it is one, or of the full softmax; the marks are `<task>-samplers`.
+    """
+    method = options.methods if options.methods in task.methods else "full"
+    diagnoses = diagnose_trained(task, options.out, method)
     columns, rows = _rows(diagnoses)
     queries = next(iter(diagnoses.values())).queries
-    title = f"Samplers on {queries} queries of the validation text, gradients with {SHOWN} draws, {trained_by}"
+    title = (
+        f"{task.title}: samplers on {queries} validation queries, gradients with {SHOWN} draws, model trained with "
+        f"{task.title_of(method)}"
+    )
     table = Table(title, columns, rows).markdown()
     print(table)
-    if page is not None:
-        caption = "The gradient with each sampler"
-        picture = illustrate(page, "samplers", _draw(diagnoses, caption), caption)
-        place(page, "samplers", f"\n{table}\n\n{picture}\n")
+    if options.page is not None:
+        section, caption = options.section or f"{task.name}-samplers", "The gradient with each sampler"
+        picture = illustrate(options.page, section, _draw(diagnoses, caption), caption)
+        place(options.page, section, f"\n{table}\n\n{picture}\n")
+
+
+@torch.no_grad()
+def diagnose_trained(task, folder, method, count=256):
+    """Diagnose every sampler on validation queries, with the best weights that a method has trained."""
+    trainer, at = Run(task, method, 0, folder).resume()
+    if not at.best:
+        raise SystemExit(f"{folder} has no finished epoch of {method}; run with --methods {method} first.")
+    trainer.model.load_state_dict(at.best)
+    seen, unseen = (trainer.queries(part, count * 4) for part in (0, 1))
+    chosen = torch.randperm(len(unseen[0]), generator=torch.Generator().manual_seed(0))[:count]
+    queries, positives = (part[chosen] for part in unseen)
+    items, bias = trainer.layer()
+    refreshed = samplers(items, trainer.objective.counts, seen[0], bias, trainer.codewords)
+    return diagnose_all(refreshed, queries, items, bias, positives)

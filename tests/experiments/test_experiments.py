@@ -144,7 +144,8 @@ def test_samplers_are_diagnosed_on_the_trained_model(tmp_path):
     arguments = ("language_model", "--methods", "full", "--epochs", "1", "--threads", "1")
     run_experiment(*arguments, folder=tmp_path)
     printed = run_experiment(*arguments, "--diagnose", "--page", "page.md", folder=tmp_path)
-    distance = {row.split("|")[1].strip(): float(row.split("|")[2]) for row in printed.splitlines()[4:]}
+    rows = [row.split("|") for row in printed.splitlines() if row.startswith("|")][2:]
+    distance = {row[1].strip(): float(row[2]) for row in rows}
     assert distance["MIDX, weighted"] < distance["MIDX, residual codes"] < distance["uniform"]
     assert distance["two-level, sd-2ls"] < distance["uniform"]
-    assert "figures/samplers.svg" in (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert "figures/language-model-samplers.svg" in (tmp_path / "page.md").read_text(encoding="utf-8")
