@@ -49,8 +49,8 @@ PAGES = {
         "learned_similarity --data {data}/Beauty.txt.gz --epochs 40 --patience 6 --out {out}/similarity --page {page} "
         "--section learned-similarity-end --methods sasrec-cosine-equal,sasrec-mol",
         "learned_similarity --data {data}/Beauty.txt.gz --epochs 30 --patience 4 --sampler uniform --draws 128 "
-        "--rate 0.001 --item-rate 0.001 --out {out}/similarity-authors --page {page} --section learned-similarity-authors "
-        "--methods sasrec-cosine,sasrec-cosine-equal,sasrec-mol",
+        "--rate 0.001 --item-rate 0.001 --out {out}/similarity-authors --page {page} "
+        "--section learned-similarity-authors --methods sasrec-cosine,sasrec-cosine-equal,sasrec-mol",
         "learned_similarity --data {data}/MovieLens-100K.tsv.gz --out {out}/movies --page {page} --seeds 3 "
         "--methods sasrec-dot@3,sasrec-cosine@3,sasrec-cosine-equal@3,sasrec-mol@3,sasrec-mol-users@3",
         "learned_similarity --data {data}/MovieLens-100K.tsv.gz --draws 64 --decay 8 --out {out}/movies-8 --methods "
