@@ -24,30 +24,30 @@ PAGES = {
         "table_age --data {data}/wikitext-2 --page {page}",
         "language_model --data {data}/wikitext-2 --methods midx-systematic --diagnose --out {out}/language "
         "--page {page}",
-        "sequential_recommendation --data {data}/Beauty.txt.gz --out {out}/recommendation --methods in-batch,sce,rece,"
-        "sphere,lsh,random-features,midx-systematic,uniform@0.3,uniform@3,midx-beyond@0.3,midx-beyond@3",
+        "sequential_recommendation --data {data}/Beauty.txt.gz --out {out}/recommendation --methods uniform@0.3,"
+        "uniform@3,in-batch,sce,rece,sphere,lsh,random-features,midx-pq,midx-rq,midx-systematic,learned",
         "sequential_recommendation --data {data}/Beauty.txt.gz --out {out}/recommendation --page {page} --seeds 3 "
-        "--methods full,uniform,unigram,midx-pq,midx-rq,midx-beyond,learned,two-level-sd",
+        "--methods full,uniform,unigram,midx-beyond,two-level-sd",
         "sequential_recommendation --data {data}/Beauty.txt.gz --costs --out {out}/recommendation --page {page} "
         "--methods full,fused,uniform,unigram,in-batch,sce,rece,sphere,lsh,random-features,midx-pq,midx-rq,midx-beyond,"
         "midx-systematic,learned,two-level-sd",
-        "codewords --data {data}/Beauty.txt.gz --epochs 4 --out {out}/codewords --page {page}",
+        "codewords --data {data}/Beauty.txt.gz --epochs 4 --out {out}/codewords --page {page} --methods full,rq-8,"
+        "rq-16,rq-32,rq-64,rq-128,rq-3x16,rq-4x8,weighted-64,weighted-3x16,weighted-4x8,learned-64",
         "codewords --data {data}/Beauty.txt.gz --diagnose --out {out}/codewords --page {page}",
         "extreme_classification --classes 50000 --examples 300000 --epochs 3 --out {out}/classification --page {page} "
-        "--methods full,uniform,uniform@0.3,uniform@3,unigram,in-batch,midx-pq,midx-rq,midx-beyond,midx-beyond@3,"
-        "midx-systematic,two-level-s,two-level-s@3,two-level-sd",
+        "--methods full,uniform,unigram,midx-rq,midx-beyond,two-level-s",
         "extreme_classification --classes 50000 --examples 300000 --methods full --diagnose --out {out}/classification "
         "--page {page}",
         "extreme_classification --classes 50000 --examples 300000 --costs --out {out}/classification --page {page} "
-        "--methods full,uniform,unigram,in-batch,midx-pq,midx-rq,midx-beyond,midx-systematic,two-level-s,two-level-sd",
+        "--methods full,uniform,unigram,midx-rq,midx-beyond,two-level-s",
     ),
     "learned-similarity-results": (
         "learned_similarity --data {data}/Beauty.txt.gz --out {out}/similarity-12 --methods sasrec-cosine-equal,"
         "sasrec-mol,sasrec-mol-plain,sasrec-mol-tied,hstu-dot,hstu-mol,hstu-mol-constant",
         "learned_similarity --data {data}/Beauty.txt.gz --out {out}/similarity-12 --page {page} --seeds 3 "
         "--methods sasrec-dot,sasrec-cosine,sasrec-mol-constant",
-        "learned_similarity --data {data}/Beauty.txt.gz --epochs 40 --patience 6 --out {out}/similarity --page {page} "
-        "--section learned-similarity-end --methods sasrec-cosine-equal,sasrec-mol",
+        "learned_similarity --data {data}/Beauty.txt.gz --epochs 40 --patience 6 --out {out}/similarity "
+        "--methods sasrec-mol",
         "learned_similarity --data {data}/Beauty.txt.gz --epochs 30 --patience 4 --sampler uniform --draws 128 "
         "--rate 0.001 --item-rate 0.001 --out {out}/similarity-authors --page {page} "
         "--section learned-similarity-authors --methods sasrec-cosine,sasrec-cosine-equal,sasrec-mol",
