@@ -28,6 +28,7 @@ PLOTTED = (
     "MIDX, product codes",
     "MIDX, residual codes",
     "MIDX, weighted",
+    "two-level, sd-2ls",
 )
 
 
