@@ -51,8 +51,8 @@ class IndexTables(Tables):
 class TwoLevelSampler(Sampler):
     """Draw a cluster by its estimated mass, then a class in it by the softmax: closer to the softmax than MIDX.
 
-    The first refresh trains the clusters.  Later ones start from the clusters of the last tables and take a fraction of
-    the time.  Draws are made on the CPU, whatever the device of the queries.
+    The first refresh trains the clusters.  Later ones start from the clusters of the last tables and take less time,
+    above all with "s-2ls".  Draws are made on the CPU, whatever the device of the queries.
 
     Args:
         num_items: Number of classes.
