@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from experiments.harness import costs, diagnosing
-from experiments.harness.command import Task, add_settings, compare, parser_of, rated, replaced
+from experiments.harness.command import Task, add_settings, parser_of, perform, rated, replaced
 from experiments.harness.contexts import contexts
 from experiments.harness.methods import IndexSize, Objective, due
 from experiments.harness.runs import Trainer, shuffled
@@ -167,12 +167,7 @@ def main():
         chosen_by="precision@1",
         lower_is_better=False,
     )
-    if options.costs:
-        costs.publish(task, options, settings["refresh"])
-    elif options.diagnose:
-        diagnosing.publish(task, options)
-    else:
-        compare(task, options, options.epochs or 3)
+    perform(task, options, options.epochs or 3)
 
 
 if __name__ == "__main__":

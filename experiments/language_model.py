@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 from experiments.harness import costs, diagnosing
-from experiments.harness.command import Task, add_settings, compare, parser_of, rated, replaced
+from experiments.harness.command import Task, add_settings, parser_of, perform, rated, replaced
 from experiments.harness.methods import IGNORED, IndexSize, Objective, due
 from experiments.harness.runs import Trainer
 
@@ -209,12 +209,7 @@ def main():
         chosen_by="perplexity",
         lower_is_better=True,
     )
-    if options.costs:
-        costs.publish(task, options, settings["refresh"])
-    elif options.diagnose:
-        diagnosing.publish(task, options)
-    else:
-        compare(task, options, options.epochs or 2)
+    perform(task, options, options.epochs or 2)
 
 
 if __name__ == "__main__":

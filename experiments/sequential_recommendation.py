@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from experiments.harness import costs
-from experiments.harness.command import Task, add_settings, compare, parser_of, rated, replaced
+from experiments.harness.command import Task, add_settings, parser_of, perform, rated, replaced
 from experiments.harness.encoders import PADDING
 from experiments.harness.methods import LEARNED, METHODS, IndexSize, LearnedObjective, Objective, due
 from experiments.harness.sasrec import SASRec
@@ -103,10 +103,7 @@ def main():
         methods=METHODS | {LEARNED: "MIDX, learned codebooks"},
         plotted=PLOTTED,
     )
-    if options.costs:
-        costs.publish(task, options, settings["refresh"])
-    else:
-        compare(task, options, options.epochs or (3 if options.data is None else 12))
+    perform(task, options, options.epochs or (3 if options.data is None else 12))
 
 
 if __name__ == "__main__":

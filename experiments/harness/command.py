@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.tables import check_place
+from experiments.harness import costs, diagnosing
 from experiments.harness.methods import METHODS, PUBLISHED
 from experiments.harness.results import publish, table
 from experiments.harness.runs import Run
@@ -89,6 +90,16 @@ def replaced(settings, options, kinds):
     """The settings, with those that the command line gave in their place."""
     given = {name: getattr(options, name) for name in kinds}
     return settings | {name: value for name, value in given.items() if value is not None}
+
+
+def perform(task, options, epochs):
+    """Train and compare; or, where the command line asks for it, measure costs or diagnose samplers instead."""
+    if getattr(options, "costs", False):
+        costs.publish(task, options)
+    elif getattr(options, "diagnose", False):
+        diagnosing.publish(task, options)
+    else:
+        compare(task, options, epochs)
 
 
 def compare(task, options, epochs):

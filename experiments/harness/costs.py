@@ -22,13 +22,13 @@ def add_option(parser):
     )
 
 
-def publish(task, options, every):
+def publish(task, options):
     """Print what a step of each of --methods costs, and what their runs in --out learned in equal time.
 
-    every: steps between refreshes.  With --page, both go between the marks `<task>-costs`.
+    With --page, both go between the marks `<task>-costs`.
     """
     torch.set_num_threads(options.threads)
-    methods = options.methods.split(",")
+    methods, every = options.methods.split(","), task.settings["refresh"]
     for method in methods:
         task.title_of(method)
     measured = costs(task, methods, every)
