@@ -10,6 +10,7 @@ from softindex.train import (
     SampledSoftmaxLoss,
     SphereSampler,
     TwoLevelSampler,
+    UnigramSampler,
     diagnose,
 )
 
@@ -87,13 +88,21 @@ def test_a_state_from_before_three_codebooks_still_loads():
     assert torch.equal(other.log_q(vectors(2), torch.arange(N)), sampler.log_q(vectors(2), torch.arange(N)))
 
 
-def test_a_state_without_one_of_its_tables_is_refused():
-    sampler = TwoLevelSampler(N, threads=1)
-    sampler.refresh(vectors())
+@pytest.mark.parametrize(
+    ("make", "table"),
+    [(TwoLevelSampler, "offsets"), (MIDXSampler, "order"), (MIDXSampler, "log_mass"), (UnigramSampler, "log_p")],
+)
+def test_a_state_without_one_of_its_tables_is_refused_and_changes_nothing(make, table):
+    sampler = make(N)
+    sampler.refresh(vectors(), frequencies=torch.arange(1, N + 1))
     state = sampler.state_dict()
-    del state["tables.offsets"]
+    del state[f"tables.{table}"]
+    other = make(N)
+    other.refresh(vectors(seed=1), frequencies=torch.ones(N))
+    before = other.log_q(vectors(2), torch.arange(N))
     with pytest.raises(InputError, match="not intact"):
-        TwoLevelSampler(N).load_state_dict(state)
+        other.load_state_dict(state)
+    assert torch.equal(other.log_q(vectors(2), torch.arange(N)), before)
 
 
 def test_the_number_of_clusters_that_was_asked_for_stays():

@@ -28,6 +28,8 @@ __all__ = ["Negatives", "NotRefreshedError", "RefreshInput", "Sampler", "Tables"
 TABLES = "tables"
 ABOUT = "about"
 """Name of the table that says which sampler the tables belong to, so that no other sampler loads them."""
+CONTENTS = "contents"
+"""Entry of that table with the names of the others; states of earlier versions do not have it."""
 FORMAT = 2
 """Changes when tables get other names or another meaning."""
 
@@ -282,7 +284,8 @@ class Sampler(nn.Module):
         return {"format": FORMAT, "sampler": type(self).__name__, "num_items": self.num_items, **self._options()}
 
     def _label(self, tables: Tables) -> Tables:
-        tables.register_buffer(ABOUT, torch.tensor(list(json.dumps(self._about()).encode()), dtype=torch.uint8))
+        about = {**self._about(), CONTENTS: [name for name in tables._buffers if name != ABOUT]}
+        tables.register_buffer(ABOUT, torch.tensor(list(json.dumps(about).encode()), dtype=torch.uint8))
         return tables
 
     def _ready(self) -> Tables:
@@ -327,6 +330,11 @@ class Sampler(nn.Module):
                     f"the saved sampler has {name} {about.get(name)} but this one has {expected}; "
                     "create this one with the same arguments."
                 )
+        missing = [name for name in about.get(CONTENTS, ()) if name not in saved]
+        if missing:
+            raise InputError(
+                f"the saved sampler is not intact ({', '.join(missing)} missing); call refresh() instead of loading it."
+            )
 
 
 def _log_mixture(log_q: Tensor) -> Tensor:
