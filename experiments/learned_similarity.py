@@ -195,7 +195,6 @@ def options_of():
     """The command line; its training options become part of the settings."""
     parser = parser_of(__doc__, DEFAULT_METHODS)
     parser.add_argument("--data", type=Path, help="file of sequences or of ratings with times, plain or .gz")
-    parser.add_argument("--patience", type=int, help="stop a run after this many epochs without a better validation")
     parser.add_argument("--sampler", choices=SAMPLERS, help="sampler of the negatives")
     parser.add_argument("--negatives", choices=("shared", "own"), help="draw once per batch, or for each query")
     parser.add_argument("--draws", type=int, help="number of negatives")
@@ -231,7 +230,6 @@ def task_of(options):
         chosen_by="mrr",
         lower_is_better=False,
         methods=METHODS,
-        patience=getattr(options, "patience", None),
         columns={
             "rank": lambda method: str(rank_of(parts_of(method)[1], settings)),
             "parameters": lambda method: f"{parameters_of(model_of(*parts_of(method)[:2], settings)):,}",

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -72,6 +72,7 @@ def parser_of(description, methods=PUBLISHED):
         help="methods to train, separated by commas; uniform@3: at three times the rate",
     )
     parser.add_argument("--epochs", type=int, help="total number; an interrupted run continues")
+    parser.add_argument("--patience", type=int, help="stop a run after this many epochs without a better validation")
     parser.add_argument("--seed", type=int, default=0, help="first seed")
     parser.add_argument("--seeds", type=int, default=1, help="runs per method, with consecutive seeds")
     parser.add_argument("--threads", type=int, default=1)
@@ -104,6 +105,7 @@ def perform(task, options, epochs):
 
 def compare(task, options, epochs):
     """Train the runs that are not finished, then print the results of all runs in the directory."""
+    task = replace(task, patience=options.patience)
     methods = options.methods.split(",")
     for method in methods:
         task.title_of(method)
