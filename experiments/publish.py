@@ -46,6 +46,11 @@ PAGES = {
         "sasrec-mol,sasrec-mol-plain,sasrec-mol-tied,hstu-dot,hstu-mol,hstu-mol-constant",
         "learned_similarity --data {data}/Beauty.txt.gz --out {out}/similarity-12 --page {page} --seeds 3 "
         "--methods sasrec-dot,sasrec-cosine,sasrec-mol-constant",
+        *(
+            f"learned_similarity --data {{data}}/Beauty.txt.gz --epochs 6 --gate-rate {rate} --out {{out}}/gate-{rate} "
+            "--methods sasrec-mol-tied --section learned-similarity"
+            for rate in ("0", "0.00002", "0.002")
+        ),
         "learned_similarity --data {data}/Beauty.txt.gz --epochs 40 --patience 6 --out {out}/similarity "
         "--methods sasrec-mol",
         "learned_similarity --data {data}/Beauty.txt.gz --epochs 30 --patience 4 --sampler uniform --draws 128 "
@@ -61,6 +66,7 @@ PAGES = {
         "learned_similarity --data {data}/MovieLens-100K.tsv.gz --draws 64 --decay 8 --item-rate 0.001 --seeds 3 "
         "--out {out}/movies-one-rate --methods sasrec-dot@3,sasrec-cosine@3,sasrec-mol@3",
         "retrieval_tradeoff --data {data}/Beauty.txt.gz --out {out}/similarity --page {page}",
+        "text_retrieval --data {data}/wikitext-2 --epochs 30 --patience 3 --seeds 3 --out {out}/texts --page {page}",
     ),
 }
 """The commands of each page, in the order of its sections."""
