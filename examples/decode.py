@@ -1,7 +1,7 @@
-"""Decode with a language model on a CPU without the product with its whole output layer.
+"""Decode with a language model on a CPU without multiplying by its entire output layer.
 
-The model is small and its weights are random, so its text means nothing; what counts is that the tokens are the same.
-For a model of Hugging Face the two lines are `head = softindex.adaptive.Head(model.lm_head)` and
+The model is small and its weights are random, so its text means nothing; what matters is that the tokens are the same.
+For a Hugging Face model the two lines are `head = softindex.adaptive.Head(model.lm_head)` and
 `model.lm_head = head`; `model.generate(...)` then decodes greedily as before.
 """
 
@@ -23,7 +23,7 @@ class Model(nn.Module):
         self.words = nn.Embedding(WORDS, WIDTH)
         self.cell = nn.GRUCell(WIDTH, WIDTH)
         self.lm_head = nn.Linear(WIDTH, WORDS)
-        # Trained heads have states that lean to a few tokens.
+        # The states of a trained model lean towards a few tokens.
         nn.init.normal_(self.lm_head.weight, std=1.5)
 
     def forward(self, tokens, state):

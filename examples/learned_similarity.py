@@ -1,4 +1,4 @@
-"""Train a small mixture of logits, search it with proof, save it, and load it where there is no torch.
+"""Train a small mixture of logits, search it with proof, save it, and load it again, which needs no torch.
 
 A mixture of logits scores a query and an item by a weighted sum of dot products between their components; the weights
 depend on both.  A MixtureIndex finds its best items with proof, or faster without.

@@ -1,4 +1,4 @@
-"""Log what a recommender shows, and find out from the log what another temperature would have earned.
+"""Log what a recommender shows, and estimate from the log what another temperature would have earned.
 
     python off_policy.py
 

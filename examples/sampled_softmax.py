@@ -1,4 +1,4 @@
-"""Train a model with a large output layer from 50 sampled classes per step instead of all 5,000.
+"""Train a model with a large output layer from 50 sampled classes per example instead of all 5,000.
 
 A MIDX sampler draws the negatives, SampledSoftmaxLoss corrects for them, and a Refresher keeps the sampler close to the
 layer while it trains.

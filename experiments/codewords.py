@@ -5,8 +5,8 @@
 
 Model, data and settings are those of experiments.sequential_recommendation.  A method is a kind of index and a number
 of codewords: rq-8 to rq-128 (residual codes as published), weighted-8 to weighted-128, learned-64; rq-3x16 has three
-codebooks of 16, weighted-4x8 four of 8; full is the full softmax.  --diagnose trains nothing: it
-measures samplers of every size on the model that the full softmax trained.
+codebooks of 16, weighted-4x8 four of 8; full is the full softmax.  --diagnose trains nothing: it measures samplers
+of every size on the model that the full softmax trained.
 """
 
 from pathlib import Path

@@ -2,8 +2,8 @@
 
     python -m experiments.digit_head --data mnist.npz --page docs/benchmarks.md
 
-The network is 32 filters of 5 x 5, where positive, under a layer of 10 classes: 25,088 features.  mnist.npz holds
-x_train, y_train, x_test and y_test.  Without --data a few blurred strokes stand for digits.
+The network has 32 filters of 5 x 5 with ReLU, and a layer of 10 classes over their 25,088 outputs.  mnist.npz holds
+x_train, y_train, x_test and y_test.  Without --data, a few blurred strokes stand in for digits.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def load(path):
 
 
 class Network(nn.Module):
-    """Filters, where positive, under a layer of classes."""
+    """Filters with ReLU, and a layer of classes over them."""
 
     def __init__(self):
         super().__init__()
@@ -103,7 +103,7 @@ def against_numpy(weights, bias, queries, batch=100):
 
 @torch.no_grad()
 def report(network, images, labels, epochs):
-    """What was trained in words, and tables of the head on test images."""
+    """A sentence on what was trained, and tables of the head on test images."""
     seen = network.features(images).numpy()
     right = (network(images).argmax(dim=1) == labels).float().mean()
     tables = measure(

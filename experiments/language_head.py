@@ -4,10 +4,10 @@
     python -m experiments.language_head --data wikitext-2 --out runs/language-head --measure --page docs/benchmarks.md
 
 The first command trains an LSTM with the sampled loss of `softindex.train`; repeat it to continue an interrupted run.
-The second takes the best weights so far, collects the states that the model has on the validation text, and answers
-every one of them with every guarantee.  With `--model bag` it is a text classifier: which word follows, from the mean
-of the ten words before it in any order.  The data are those of `experiments.language_model`; without --data a small
-synthetic text is used.
+The second takes the best weights so far, collects the states of the model on the validation text, and answers each of
+them with every guarantee.  With `--model bag` it is a text classifier: which word follows, from the mean of the ten
+words before it in any order.  The data are those of `experiments.language_model`; without --data a small synthetic text
+is used.
 """
 
 import math
@@ -39,7 +39,7 @@ BAG = 10
 
 
 class Bag(nn.Module):
-    """The mean of the vectors of a word and those before it, of as many as there are up to BAG, in a dense layer."""
+    """A dense layer over the mean of the last BAG vectors, or of as many as there are."""
 
     def __init__(self, width, hidden):
         super().__init__()
@@ -159,7 +159,7 @@ def task_of(data, model):
 
 
 def trained(task, folder):
-    """The trainer of a run, and in words which weights it has: the best of an epoch, or before that the last."""
+    """The trainer of a run, and in words which weights it has: the best epoch's, or the first epoch's latest."""
     run = Run(task, "unigram", 0, folder)
     if not run.checkpoint.exists():
         raise SystemExit(f"{folder} has no run; train one first, without --measure.")

@@ -46,12 +46,12 @@ def reviews(source, target):
 
 
 def ratings(source, target):
-    """The ratings as they are, compressed; a line that is no rating is refused."""
+    """Compress the ratings as they are; SystemExit if a line is not a rating."""
     with open_lines(source) as lines:
         rows = list(lines)
     for number, row in enumerate(rows, start=1):
         if row.count("\t") != COLUMNS - 1:
-            raise SystemExit(f"line {number} of {source} is no rating: expected user, item, rating, time.")
+            raise SystemExit(f"line {number} of {source} is not a rating; expected user, item, rating, time.")
     _write(target, rows)
     print(f"{len(rows):,} ratings")
 

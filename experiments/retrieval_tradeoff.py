@@ -4,8 +4,8 @@
     python -m experiments.retrieval_tradeoff --data Beauty.txt.gz --out runs/similarity --page page.md
 
 The first command trains; this one takes the best weights so far of that run.  It searches the items of the data, and
-then the same items with perturbed copies: the vector of a random item plus Gaussian noise, in each coordinate half of
-the standard deviation that the items have there.  The queries are those of users before their last item.  Recall is the
+then the same items with perturbed copies: the vector of a random item plus Gaussian noise, with half the standard
+deviation that the items have in each coordinate.  The queries are those of users before their last item.  Recall is the
 share of the 100 best of brute force that a method returns, without excluding any item.
 """
 

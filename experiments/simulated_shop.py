@@ -3,9 +3,9 @@
     python -m experiments.simulated_shop --data Beauty.txt.gz --page page.md --figure shop.svg
 
 A line of the file is a user number, then the numbers of the user's items in order of time.  A model of what users took,
-but for their last item, ranks all items; users click by another model that knows the last item too.  So the value of
-every policy is known, and estimates from logged decisions can be compared with it.  Without --data synthetic users are
-used.
+except for their last item, ranks all items; their clicks follow another model, which knows the last item too.  So the
+value of every policy is known, and estimates from logged decisions can be compared with it.  Without --data synthetic
+users are used.
 """
 
 import argparse
@@ -43,7 +43,7 @@ class Study:
             "the 500 best only": (32, {"temperature": LOGGED, "method": "top-k", "k": 30 if small else 500}),
             "nearly greedy, 0.01": (32, {"temperature": 0.01}),
         }
-        # All users and all items: what is logged later is looked up here, to the last bit what log_prob returns.
+        # For all users and items.  Logged decisions are looked up here, and are to the last bit what log_prob returns.
         self.laws = {name: self.law(*policy) for name, policy in self.policies.items()}
         self.truth = {name: self.shop.earned(law) for name, law in self.laws.items()}
         seen = np.exp((self.queries[32] @ self.shop.vectors[32].T - 1) / 0.15)
@@ -58,7 +58,7 @@ class Study:
         return self.shop.earned(self.law(rank, options))
 
     def log(self, count, seed, **options):
-        """Users that came, what they were shown with which log-probability, and what they clicked on."""
+        """Users who came, what they were shown, with log-probabilities, and what they clicked on."""
         rng = np.random.default_rng(seed)
         users = rng.integers(self.shop.users, size=count)
         asked = {"temperature": LOGGED, **options}
@@ -67,7 +67,7 @@ class Study:
         return users, draws, rewards
 
     def score(self, logged, name, model, restricted=0.0):
-        """Logged decisions beside one of the policies."""
+        """Logged decisions, scored under one of the policies."""
         users, draws, rewards = logged
         return decisions.Scored(
             rewards,
@@ -79,12 +79,12 @@ class Study:
         )
 
     def predict(self, users, ids, model):
-        """Expected clicks by a line through the likeness that the shop's own model sees."""
+        """Expected clicks, a line through a function of the similarity that the shop's own model sees."""
         scores = np.einsum("bd,bmd->bm", self.queries[32][users], self.shop.vectors[32][ids])
         return model[0] + model[1] * np.exp((scores - 1) / 0.15)
 
     def fit(self, logged):
-        """The two numbers of that line, by least squares."""
+        """The two coefficients of the line of `predict`, by least squares."""
         users, draws, rewards = logged
         columns = self.predict(users, draws.ids, (0.0, 1.0)).ravel()
         return np.linalg.lstsq(np.stack([np.ones(len(columns)), columns], axis=1), rewards[:, 0], rcond=None)[0]
@@ -111,7 +111,7 @@ def repeat(study, count, repetitions, repeats):
         logged = study.log(count, seed)
         for name in study.policies:
             found[name].append(estimate(study.score(logged, name, model), repeats))
-        # A log of the 30 or 500 best says nothing of what a higher temperature shows beyond them.
+        # A log of the 30 or 500 best says nothing about the other items that a higher temperature shows.
         best = study.policies["the 500 best only"][1]
         narrow = study.log(count, seed, **best)
         scored = study.score(narrow, "a higher temperature, 0.2", model, restricted=1.0)
@@ -138,7 +138,7 @@ def coverage_rows(study, found):
 
 
 class Learned(nn.Module):
-    """A policy that is learned: a turn of the queries and a bias for each item."""
+    """A learned policy: a linear map of the queries and a bias for each item."""
 
     def __init__(self, items, rank):
         super().__init__()
@@ -146,7 +146,7 @@ class Learned(nn.Module):
         self.bias = nn.Parameter(torch.zeros(items))
 
     def queries(self, given):
-        """Turned queries of length one."""
+        """Mapped queries, scaled to length one."""
         return nn.functional.normalize(given @ self.turn, dim=1)
 
 
@@ -171,7 +171,7 @@ def learn(study, logged, weighting, epochs, seed):
                 policy.queries(given[rows]) / DEPLOYED, shown[rows], vectors, policy.bias,
                 rewards=earned[rows] - (earned.mean() if weighting == "policy" else 0.0), log_prob=log_prob[rows],
             )  # fmt: skip
-            # Importance weights of the likelihood are of the size of the catalogue: only their ratios matter.
+            # Importance weights of the likelihood are about as large as the catalogue: only their ratios matter.
             scale = 1.0 if weighting == "policy" else 1.0 / study.shop.items
             (scale * value + 1e-3 * policy.bias.square().mean()).backward()
             optimiser.step()

@@ -2,8 +2,8 @@
 
     python -m experiments.table_age --data wikitext-2 --page docs/training-results.md
 
-Trains the model of experiments.language_model for --after steps with frequent refreshes, then refreshes no more.  At
-some ages of the tables the gradient of one batch is computed by the full softmax and with 20 draws: from the tables of
+Trains the model of experiments.language_model for --after steps with frequent refreshes, then stops refreshing.  At
+some ages of the tables, gradients of a batch are computed with the full softmax and with 20 draws: from the tables of
 that age, from new ones, and from the softmax itself.  Dropout is the same for all.
 """
 
@@ -35,7 +35,7 @@ def gradient(trainer, objective, batch, state):
 
 
 def compare(trainer, objectives, batch):
-    """Cosines with the gradient of the full softmax of the gradients of others, by name, and their norms."""
+    """Cosine of each gradient with that of the full softmax, by name, and the norm of each."""
     state = trainer.state
     found = {name: gradient(trainer, one, batch, state) for name, one in objectives.items()}
     trainer.state = state
@@ -44,7 +44,7 @@ def compare(trainer, objectives, batch):
 
 
 def objectives_of(trainer, codewords):
-    """The full softmax and sampled ones: from the trainer's tables, from any others, and from the softmax itself."""
+    """The full softmax and sampled ones: from the trainer's tables, from new tables, and from the softmax itself."""
     draws, counts = trainer.objective.sampled.draws, trainer.objective.counts
     names = ("full", "midx-beyond", TRAINED, "oracle")
     return {name: Objective(name, counts, draws, IndexSize(codewords, iterations=1)) for name in names} | {
@@ -53,7 +53,7 @@ def objectives_of(trainer, codewords):
 
 
 def renew(trainer, objectives):
-    """Refresh all but the trainer's own tables, starting from those."""
+    """Refresh all tables except the trainer's own, starting from the trainer's."""
     new = objectives[TRAINED]
     new.recent = trainer.objective.recent
     new.sampled.sampler.install(trainer.objective.sampled.sampler.tables)

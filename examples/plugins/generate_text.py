@@ -1,6 +1,6 @@
-"""Generate with a causal model of Hugging Face on a CPU without the product with its output layer.
+"""Generate with a Hugging Face causal model on a CPU without multiplying by its entire output layer.
 
-The model is small and its weights are random, so its text means nothing; what counts is that the tokens are the same.
+The model is small and its weights are random, so its text means nothing; what matters is that the tokens are the same.
 """
 
 import time
@@ -14,7 +14,7 @@ WORDS, WIDTH, NEW = 30_000, 512, 16
 
 
 def random_model():
-    """A GPT-2 of one layer, whose states lean to a few tokens as those of trained models do."""
+    """A GPT-2 of one layer, whose states lean towards a few tokens, as those of trained models do."""
     torch.manual_seed(0)
     shape = {"vocab_size": WORDS, "n_embd": WIDTH, "n_layer": 1, "n_head": 8}
     model = GPT2LMHeadModel(GPT2Config(**shape, bos_token_id=0, eos_token_id=0, tie_word_embeddings=False)).eval()

@@ -15,7 +15,7 @@ def fused_cross_entropy(queries, targets, items, bias=None):
 
 
 class ScalableCrossEntropy(torch.nn.Module):
-    """SCE (Mezentsev et al., 2024, arXiv 2409.18721): cross-entropy inside buckets of near queries and items.
+    """SCE (Mezentsev et al., 2024, arXiv 2409.18721): cross-entropy inside buckets of queries and items that are close.
 
     Random mixtures of the queries are the centres of the buckets.  A bucket holds the queries and the items with the
     largest products with its centre.  The loss of a query in a bucket is that of its target against the bucket's other
@@ -56,9 +56,9 @@ class ScalableCrossEntropy(torch.nn.Module):
 class ReducedCrossEntropy(torch.nn.Module):
     """RECE (Gusak et al., 2024, arXiv 2408.02354): cross-entropy over items that random anchors find near a query.
 
-    Queries and items are sorted by the anchor with which they have the largest product, and cut into as many chunks of
-    equal size.  A query is compared with the items of its chunk and of the chunks beside it.  Several rounds have
-    anchors of their own; an item found in several rounds counts once, and the target counts once and always.
+    Queries and items are sorted by the anchor with which they have the largest product, and cut into chunks of equal
+    size, as many as there are anchors.  A query is compared with the items of its chunk and of the chunks beside it.
+    Each round has its own anchors; an item found in several rounds counts once, and the target always counts once.
 
     rounds: number of sortings; chunks: number of chunks, and of anchors; beside: chunks on each side.
     """

@@ -54,7 +54,7 @@ class Task:
 
 
 def rated(method):
-    """Name of a method and the multiple of the learning rate it is trained at: uniform@3 is uniform at three times."""
+    """Name of a method and the multiple of the learning rate it is trained at: uniform@3 is uniform at 3 x the rate."""
     name, _, multiple = method.partition("@")
     try:
         return name, float(multiple or 1)
@@ -88,7 +88,7 @@ def add_settings(parser, kinds):
 
 
 def replaced(settings, options, kinds):
-    """The settings, with those that the command line gave in their place."""
+    """The settings, with the values that the command line gave instead of theirs."""
     given = {name: getattr(options, name) for name in kinds}
     return settings | {name: value for name, value in given.items() if value is not None}
 

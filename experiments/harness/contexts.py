@@ -12,7 +12,7 @@ def contexts(parts, words, most):
     """Examples of the three parts of a text, each (t,), at most `most` of them, and the number of classes.
 
     An example is a rare word, its class, and the words around it, (examples, 2 * AROUND), where `words` stands for a
-    place outside of the text.  Words that do not occur in the first part are no classes.
+    place outside the text.  Words that do not occur in the first part are not classes.
     """
     counts = np.bincount(parts[0], minlength=words)
     rare = np.argsort(-counts, kind="stable")[COMMON:]

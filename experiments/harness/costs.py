@@ -54,7 +54,7 @@ def costs(task, methods, every):
     taken = {method: [] for method in methods}
     for turn in range(ROUNDS):
         for method, trainer in trainers.items():
-            # A refresh before a power of two is due at any rate: there is none from 129 to 255.
+            # A refresh is always due before step numbers that are powers of two: there are none from 129 to 255.
             first = 129 + turn * STEPS
             taken[method].append(_timed(lambda one=trainer, first=first: _steps(one, first, STEPS)) / STEPS)
     measured = {}
@@ -74,7 +74,7 @@ def _cost_table(task, measured, every):
 
 
 def equal_time(task, runs, measured):
-    """The validation metric of each method when the first of them to end has ended, by the measured cost of a step.
+    """The validation metric of each method at the time at which the first run ends, by the measured cost of a step.
 
     Between two epochs it is interpolated; before the first there is no value.
     """

@@ -27,7 +27,7 @@ def plain(weights, bias, query):
 
 
 def eight_bits(weights, bias):
-    """The same with torch's dynamic int8 product; None where this build of torch has none."""
+    """A function like `plain`, with torch's dynamic int8 product; None where this build of torch has none."""
     layer = nn.Linear(weights.shape[1], len(weights))
     layer.weight.data.copy_(torch.from_numpy(weights))
     layer.bias.data.copy_(torch.from_numpy(bias))
@@ -107,7 +107,7 @@ def _all(rows, weights, queries, names):
 
 
 def _by_gap(soft, options, queries, truths, taken):
-    """The gain by how far the best word is ahead of the second."""
+    """Table of the gain, by how far the best class is ahead of the second."""
     gaps = np.array([np.diff(np.log(np.sort(truth)[-2:]))[0] for truth in truths])
     edges, rows = [0.0, 0.5, 1.0, 2.0, 4.0, np.inf], []
     for low, high in pairwise(edges):

@@ -78,7 +78,7 @@ class IndexSize(NamedTuple):
 
     @classmethod
     def refreshed(cls, every, codewords, codebooks=2):
-        """The size of an index that is refreshed every so many steps."""
+        """The size of an index, with fewer iterations of k-means if it is refreshed often: after `every` steps."""
         return cls(codewords, codebooks, 1 if every <= SOON else WARM_ITERATIONS)
 
 
@@ -108,7 +108,7 @@ class Objective(nn.Module):
 
     @torch.no_grad()
     def refresh(self, items, bias=None):
-        """Refresh the sampler with the current layer and the data that its published form uses."""
+        """Refresh the sampler with the current layer and the data that the method uses."""
         if self.sampled is None:
             return
         data = {"bias": bias}

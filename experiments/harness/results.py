@@ -81,7 +81,7 @@ def _notes(task, runs):
 
 
 def drawn(task, runs):
-    """The runs to draw, by method: all, or of too many first those that the task plots, then those with most seeds."""
+    """The runs to draw, by method; if there are too many, those that the task plots, then those with most seeds."""
     if len(runs) <= MOST:
         return runs
     order = sorted(runs, key=lambda method: (method not in task.plotted, -len(runs[method]), task.place_of(method)))

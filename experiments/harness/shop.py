@@ -6,7 +6,7 @@ import torch
 import softindex
 
 BASE, GAIN, WIDTH = 0.01, 0.6, 0.15
-"""Chance of a click on any item; what likeness to the item that the user took in the end adds; how likeness counts."""
+"""Chance of a click on any item; the most that similarity to the user's last item adds; scale of the similarity."""
 BLOCK = 256
 """Users whose probabilities of all items are in memory at once."""
 
@@ -21,7 +21,7 @@ def embed(taken, items, rank, seed):
     torch.manual_seed(seed)
     _, _, right = torch.svd_lowrank(matrix, q=rank, niter=4)
     vectors = right.numpy().astype(np.float32)
-    # An item that nobody took before has no direction: a short one is as far from everything.
+    # An item that nobody took has no direction: its vector stays near zero, equally far from all queries.
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
@@ -41,7 +41,7 @@ class Shop:
         self.users = len(chosen)
 
     def queries(self, rank):
-        """(users, rank) what the shop knows: the direction of what each user took, but for the last item."""
+        """(users, rank) what the shop knows: the direction of what each user took, except for the last item."""
         means = np.stack([self.vectors[rank][sequence].mean(axis=0) for sequence in self._history])
         return (means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)).astype(np.float32)
 
@@ -51,7 +51,7 @@ class Shop:
         return BASE + GAIN * np.exp((likeness - 1) / WIDTH)
 
     def earned(self, law):
-        """What a policy earns per decision, from its log-probabilities (users, items): without sampling."""
+        """What a policy earns per decision, from its log-probabilities (users, items); exact, without sampling."""
         total = 0.0
         for begin in range(0, self.users, BLOCK):
             part = slice(begin, begin + BLOCK)

@@ -82,7 +82,7 @@ class Model(nn.Module):
 
 
 def product_scorer(similarity, items):
-    """The same for a dot product or cosine, where scaling all items (n, d) is cheaper than scaling all draws."""
+    """A pair scorer for a dot product or cosine: scaling all items (n, d) is cheaper than scaling all draws."""
     scale = functional.normalize if similarity.normalised else nn.Identity()
     vectors, plain = scale(items), DotProduct(similarity.dim, temperature=similarity.temperature)
     return lambda queries, ids: plain(scale(queries), functional.embedding(ids, vectors))

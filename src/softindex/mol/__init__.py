@@ -1,6 +1,6 @@
 """Retrieval with learned similarities: a mixture of logits, proven and approximate top-k search, and sampling.
 
-Training needs torch; those names load it on first use.  A `MixtureIndex` does not need it.
+The names for training load torch on first use.  A `MixtureIndex` does not need it.
 """
 
 from typing import TYPE_CHECKING, Any

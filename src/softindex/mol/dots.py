@@ -1,4 +1,4 @@
-"""Similarities without weights, as torch modules: the dot product, and the largest one of several vectors."""
+"""Similarities without weights, as torch modules: the dot product, and MaxSim, a sum of largest dot products."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class MixtureIndex:
 
     @property
     def _snapshot(self) -> Snapshot:
-        """The items, which are those that were saved: the first call checks large mapped arrays."""
+        """The current items; the first call checks that large mapped arrays are as they were saved."""
         if self._guards:
             check_guards(self._guards)
             self._guards = {}
@@ -137,7 +137,7 @@ class MixtureIndex:
 
         - "brute-force" scores every item.
         - "two-pass" scores a few good items, then every item whose largest logit reaches the k-th best score so far.
-        - "exact" looks at a few items and picks the faster of these two.
+        - "exact" looks at a few items to predict which of these two is faster, and uses that one.
 
         The approximate methods score candidates only:
 
@@ -152,10 +152,10 @@ class MixtureIndex:
                 takes components.
             k: Number of items to return.
             method: How to search.
-            candidates: Number of candidates.  "per-embedding" takes it for each pair (default k; fewer will do where
-                the pairs have k different ones), "average" in total (default 500, or 4 k if that is more).  "combined"
-                takes a pair of numbers, for each pair and by the average (default k / 10 and as above); a single number
-                stands for both, so more items are scored.
+            candidates: Number of candidates.  "per-embedding" takes it for each pair (default k; fewer are enough
+                if the pairs together have k different ones), "average" in total (default 500, or 4 k if that is more).
+                "combined" takes a pair of numbers, for each pair and by the average (default k / 10 and as above); a
+                single number is used for both, so more items are scored.
             gap: Add candidates until the gap of the result is at most this, or `candidates` (default: all items) are
                 used up.  The `gap` of the result says whether it was reached.  Approximate methods only.
             exclude: Ids not to return, for all queries or one sequence per query; or booleans in the order of `ids`.
@@ -249,7 +249,7 @@ class MixtureIndex:
 
         Returns:
             Ids and scores (b, n), without the first axis for a single query.  `error` is a proven upper bound on the
-            total variation to the softmax of all items that are not excluded (below 1e-9 it is reported as 0).
+            total variation from the softmax of all items that are not excluded (below 1e-9 it is reported as 0).
             `log_prob` is NaN and `log_partition` None for "exact", which does not score all items; the method
             `log_prob` does.  For "candidates", `log_prob` is that of the candidates' softmax, of each step without
             replacement; `log_partition` has log Z of the candidates as its value, and its bounds hold for log Z of all

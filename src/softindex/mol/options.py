@@ -16,7 +16,7 @@ from softindex.mol.snapshot import Snapshot
 __all__ = ["DEFAULT_CANDIDATES", "check_available", "check_draws", "check_method", "check_search", "check_slate"]
 
 DEFAULT_CANDIDATES = 500
-"""Least number of candidates by the average where the caller names none."""
+"""Smallest number of candidates by the average where the caller gives none."""
 
 
 def check_method(method: Any, methods: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Components of a text: aggregation tokens beside it, and learned pooling over the outputs of the encoder."""
+"""Components of a text: aggregation tokens before or after it, and learned pooling over the encoder's outputs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ OWN = 4.0
 class ComponentPooling(nn.Module):
     """Pooling that turns the token states of any encoder into components of length one.
 
-    `insert` puts the embeddings of aggregation tokens beside those of the text.  Each component is a weighted mean of
-    the encoder's outputs for all tokens.  A small network computes the weights for each text:
+    `insert` puts the embeddings of aggregation tokens before or after those of the text.  Each component is a weighted
+    mean of the encoder's outputs for all tokens.  A small network computes the weights for each text:
 
     - weights="first", as published: it reads the state of the first aggregation token, and gives a weight for each
       component and position.
-    - weights="own": it reads the state of each token, and gives its weight in each component, whatever its position.
+    - weights="own": it reads the state of each token, and gives that token a weight in each component, whatever its
+      position.
 
     Padding changes nothing, wherever it is and whatever its states are: positions count the other tokens only.
 
@@ -36,8 +37,8 @@ class ComponentPooling(nn.Module):
         weights: Where the weights of the positions come from, see above.
         place: Aggregation tokens at the "front" of the text, or at its "end", for encoders that read from left to
             right only.
-        max_length: Most tokens of a text, aggregation tokens included and padding not; weights="first" has weights for
-            as many positions.
+        max_length: Largest number of tokens in a text, counting aggregation tokens but not padding.  Only
+            weights="first" has this limit, because it has weights for that many positions.
         hidden: Width of the network that computes the weights.
 
     Raises:

@@ -28,7 +28,7 @@ MAX_SURVIVORS = 0.6
 PROBED = 256
 """Items whose logits predict whether a second pass pays off."""
 MIN_RATIO = 16
-"""With fewer items than this many times those that the first pass scores, all items are scored at once."""
+"""With fewer items than this many times the size of the first pass, all items are scored at once."""
 GROUP = 64
 """Queries that share one tile of items: they stay in the cache."""
 GROWTH = 4

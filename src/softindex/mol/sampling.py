@@ -24,9 +24,9 @@ __all__ = [
 
 SAMPLE_METHODS = ("exact", "candidates")
 NEGLIGIBLE = 1e-9
-"""A smaller total variation counts as 0: adding up the weights, and the random numbers themselves, cost more."""
+"""A smaller total variation counts as 0: the sum of the weights and the random numbers have larger errors."""
 PATIENCE = 8
-"""Proposals may score one item in this many, and `MORE` on top; then all items are scored."""
+"""Rejection may score one item in this many, and `MORE` on top; after that, all items are scored."""
 MORE = 1024
 UNIT = 2.0**-53
 
@@ -64,7 +64,7 @@ def draw_exactly(scorer: Scorer, batch: QueryBatch, options: DrawOptions) -> Dra
 
     No score exceeds the item's largest logit, so the largest logits, raised by their rounding errors, are the bounds
     for rejection.  Proposals come from a mixture of one softmax per pair of components, with the sum over the pairs of
-    an item replaced by its largest term.  That accepts up to P times more proposals than the mixture itself.
+    an item replaced by its largest term.  This accepts up to P times as many proposals as the mixture itself would.
     """
     drawn, streams = _empty(len(batch), options.n), _streams(batch, options.seed)
     # Each step of a slate has the error of one draw.
@@ -90,7 +90,7 @@ def draw_exactly(scorer: Scorer, batch: QueryBatch, options: DrawOptions) -> Dra
 def draw_from_candidates(scorer: Scorer, batch: QueryBatch, candidates: int, options: DrawOptions) -> DrawnPositions:
     """Draw from the softmax of the best candidates by the average.
 
-    The total variation to the softmax of all items is the mass of the other items, O / (C + O).  Their largest logits
+    The total variation from the softmax of all items is the mass of the other items, O / (C + O).  Their largest logits
     bound O from above; the candidates' scores in float64 give C.  The same two numbers bound log Z = log(C + O).
     """
     b = len(batch)
@@ -172,7 +172,7 @@ def log_probabilities(
 
 
 def _streams(batch: QueryBatch, seed: int) -> list[np.random.Generator]:
-    """One generator per query, named by its components and gates."""
+    """One generator per query, keyed by its components and gates."""
     components, gates = batch.side.components, batch.side.gates
     contents = (
         components[row].tobytes() + (b"" if gates is None else gates[row].tobytes()) for row in range(len(batch))

@@ -55,12 +55,12 @@ class GateSizes(NamedTuple):
 
     @classmethod
     def of(cls, gate: Gate) -> GateSizes:
-        """Those of one gate."""
+        """Sizes of the weights of one gate."""
         return cls(*(_absolute(getattr(gate, name)) for name in cls._fields))
 
 
 class ErrorBounds:
-    """Bounds for any queries of one index.  All that does not depend on the query is computed once."""
+    """Bounds for any queries of one index.  Everything that does not depend on the query is computed once."""
 
     __slots__ = ("_gate", "_item_gates", "_lengths", "_products", "_spec")
 

@@ -59,7 +59,7 @@ class PositionLists:
 
 
 class Precise(NamedTuple):
-    """Queries as scores in float64 need them."""
+    """Queries in the form that scores in float64 need."""
 
     packed: Doubles
     """(b, P_q / 4 rounded up, d, 4), divided by the temperature."""
@@ -73,7 +73,7 @@ class Precise(NamedTuple):
 class QueryBatch:
     """Encoded queries as the kernels need them, the items they exclude, and bounds on the errors of their scores.
 
-    All of this is computed once per call, and sliced where some of the queries go another way.
+    All of this is computed once per call, and sliced where some of the queries are handled in another way.
     """
 
     side: QuerySide

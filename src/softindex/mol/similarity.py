@@ -75,8 +75,8 @@ class MixtureOfLogits(nn.Module):
 
     P = query_components * item_components.  All components have length one.  Query components come from
     SwiGLU(query_dim -> hidden) and a linear layer, item components from a linear layer.  The weights pi are the softmax
-    of z sigmoid(z) with z = u(q) * v(x) + w(l); l are the logits, and u, v and w are two layers each with SiLU between
-    them.  Dropout acts in training only; after dropout the weights pi are normalised again.
+    of z sigmoid(z) with z = u(q) * v(x) + w(l); l are the logits, and u, v and w are networks of two layers with SiLU
+    between them.  Dropout acts only in training; after dropout the weights pi are normalised again.
 
     With pairing="paired" this is the first form of the paper: component p of a query meets component p of an item only,
     P = query_components = item_components, and components keep their lengths.  An index of this form needs P times the

@@ -22,7 +22,7 @@ NAMED = -1
 
 
 class Snapshot(NamedTuple):
-    """State of an index.  It never changes, so a search sees either all of an update or nothing of it."""
+    """State of an index.  It never changes, so a search sees either all of an update or none of it."""
 
     spec: SimilaritySpec
     items: EncodedItems
@@ -74,7 +74,7 @@ class Snapshot(NamedTuple):
         return PositionLists(offsets, self._check_positions(positions))
 
     def left_out(self, exclude: Any, allow: Any, b: int, *, unknown: str) -> PositionLists:
-        """Positions of what queries may not have: one list for all of b queries, or one per query."""
+        """Positions of the items that queries may not return: one list for all of b queries, or one per query."""
         lists = PositionLists.of(left_out(Numbered(self.ids, self.n), exclude, allow, b, unknown))
         return PositionLists(lists.offsets, self._check_positions(lists.positions))
 

@@ -15,7 +15,7 @@ from softindex.records import Floats
 __all__ = ["Gate", "ItemSide", "LearnedSimilarity", "QueryWeights", "SimilaritySpec", "check_spec"]
 
 MAX_WEIGHT = 1e6
-"""Limit on the size of a weight: far above any trained model, far below the overflow of float32."""
+"""Limit on the size of a weight: far above those of any trained model, far below the overflow of float32."""
 
 
 @dataclass(frozen=True, slots=True)

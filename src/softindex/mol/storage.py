@@ -72,7 +72,7 @@ def from_stored(stored: Stored) -> Snapshot:
         if stored.verified or all(is_small(arrays[name]) for name in ("components", "gates") if name in arrays):
             _check_items(spec, items)
     except InputError as error:
-        # What a build would not accept from a caller.
+        # A build would refuse these arrays, so none was saved like this.
         raise damaged(str(error).rstrip(".")) from error
     ids = id_map_from_arrays(parameters["ids"], arrays)
     if stored.verified or all(map(is_small, ids.arrays().values())):
@@ -81,7 +81,7 @@ def from_stored(stored: Stored) -> Snapshot:
 
 
 def _check_items(spec: SimilaritySpec, items: EncodedItems) -> None:
-    """Compare the sizes that bound scores with the components and gates that they are of."""
+    """Check that the averages, and the sizes that bound scores, are those of the components and gates."""
     check_item_side(spec, ItemSide(items.components, items.gates))
     again = EncodedItems.measure(items.components, items.gates)
     if np.abs(again.averages - items.averages).max() > ROUNDED * max(float(again.lengths.max()), 1e-30):

@@ -12,7 +12,7 @@ from softindex.train.segments import segment_logsumexp
 __all__ = ["fit_class_weights"]
 
 QUERIES = (64, 256)
-"""Least and largest number of queries used: each costs a full softmax."""
+"""Smallest and largest number of queries used: each costs a full softmax."""
 SCORES = 1 << 26
 """Between these limits, use as many queries as give about this many scores."""
 ROUNDS = 8
@@ -22,11 +22,11 @@ BLOCK = 1 << 23
 
 
 def fit_class_weights(tables: dict[str, Tensor], items: Tensor, bias: Tensor | None, queries: Tensor) -> Tensor:
-    """Log-weights (n,) float64 of classes with which the mean of q over the queries equals the mean of the softmax.
+    """Log-weights (n,) float64 of classes with which the mean of q over the queries is close to that of the softmax.
 
-    Of all weights that do not depend on the query these minimise KL(softmax || q).  A class is drawn as often as its
-    cluster, times its share of the cluster's weight.  How often a cluster is drawn depends on the weights through Z,
-    hence a few rounds.
+    If the two means were equal, the weights would minimise KL(softmax || q) among all that do not depend on the query.
+    The probability of a class is that of its cluster, times its share of the cluster's weight.  That of a cluster
+    depends on the weights through Z, hence a few rounds.
     """
     rows = _subset(queries, len(items)).float().cpu()
     base = torch.zeros(len(items), dtype=torch.float64) if bias is None else bias.cpu()

@@ -26,7 +26,7 @@ POINTS = 1024
 """Classes per codeword that k-means is trained on."""
 BLOCK = 1 << 16
 FLATTEST = 1e-4
-"""Directions in which queries hardly vary count as if they varied by this fraction of the mean: later ones may."""
+"""Queries are taken to vary by at least this fraction of the mean in every direction, as later ones may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Codebooks:
     """(n, codebooks)"""
 
     def merged(self) -> tuple[Floats, Floats, NDArray[np.int32]]:
-        """The same as two codebooks, of every sum of codewords of the first and of the second half, and (n, 2) codes.
+        """The same as two codebooks: all sums within the first half of these, all within the second, and codes (n, 2).
 
         Three codebooks become one of k^2 and one of k codewords, four become two of k^2.
         """
@@ -54,7 +54,7 @@ class Codebooks:
 
 
 def _merge(books: Floats, codes: NDArray[np.int32]) -> tuple[Floats, NDArray[np.int32]]:
-    """All sums of one codeword from each codebook (m, k, d), (k^m, d), and which of them has the codes (n, m), (n,)."""
+    """All sums (k^m, d) of one codeword from each book (m, k, d), and the sum (n,) that belongs to the codes (n, m)."""
     sums, numbers = books[0], codes[:, 0]
     for place in range(1, len(books)):
         sums = (sums[:, None] + books[place]).reshape(-1, books.shape[2])
@@ -75,8 +75,8 @@ class Metric:
 def query_metric(queries: Floats, parts: int = 2) -> Metric:
     """The metric of queries (b, d): |r A|^2 is the mean square of the products r.z.
 
-    Directions in which queries hardly vary are bounded from below, see FLATTEST.  The directions alternate from the
-    widest, so that each of the parts that a product quantizer cuts has about the same variance.
+    Directions in which queries hardly vary are bounded from below, see FLATTEST.  The directions are dealt out in
+    turn, from the widest, so that each of the parts that a product quantizer cuts has about the same variance.
     """
     wide = queries.astype(np.float64)
     # No centring: a shift of all logits leaves the softmax unchanged, but residuals differ between classes.

@@ -32,7 +32,7 @@ BLOCK = 1 << 24
 CACHED = 1 << 21
 """Weights of second codewords in memory at once: small enough for a cache, large enough to cost no time."""
 MANY = 16
-"""Scoring every class by one matrix product is faster than one in this many by themselves."""
+"""Scoring all classes by one matrix product is faster than scoring one class in this many individually."""
 SMALLEST = 1e-280
 """Sums of products below this may have lost terms to underflow, and are computed again in log space."""
 
@@ -54,7 +54,7 @@ def cluster_tables(codes: NDArray[np.int32], first: Floats, second: Floats) -> d
 def weight_tables(tables: dict[str, Tensor], log_weight: Tensor | None) -> dict[str, Tensor]:
     """Tables of the weights of clusters and of the classes inside them; None: every class has weight one.
 
-    "inside" (n,) is, cluster by cluster, the cumulative share of the cluster plus the cluster's number, so that one
+    "inside" (n,) is, cluster by cluster, the cumulative share within the cluster plus the cluster's number, so that one
     search over the entire table finds a class.
     """
     sizes = torch.diff(tables["offsets"])

@@ -31,7 +31,7 @@ ABOUT = "about"
 CONTENTS = "contents"
 """Entry of that table with the names of the others; states of earlier versions do not have it."""
 FORMAT = 2
-"""Changes when tables get other names or another meaning."""
+"""Changes when tables get new names or a new meaning."""
 
 
 class Negatives(NamedTuple):
@@ -254,7 +254,7 @@ class Sampler(nn.Module):
             return (_log_mixture(log_q) if shared else log_q).float()
 
     def _fit(self, inputs: RefreshInput) -> Tables:
-        """Compute tables on any device; the present tables may serve as a start."""
+        """Compute tables on any device; the current tables may serve as a starting point."""
         return Tables({})
 
     def _draw(
@@ -268,7 +268,7 @@ class Sampler(nn.Module):
     def _draw_shared(
         self, queries: Tensor, n: int, positives: Tensor | None, generator: torch.Generator | None
     ) -> tuple[Tensor, Tensor]:
-        # Draws per query differ by at most one, which has less variance than drawing the query as well.
+        # The numbers of draws per query differ by at most one: this has less variance than drawing the query as well.
         b = len(queries)
         order = torch.randperm(b, generator=generator, device=queries.device)
         rows = order.repeat(-(-n // b))[:n]

@@ -34,7 +34,7 @@ DRAWN = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Means over the queries; print it for a table."""
+    """Measurements of a sampler, as means over the queries; print it for a table."""
 
     sampler: str
     """Class name of the sampler."""
@@ -77,15 +77,15 @@ def diagnose(
     generator: torch.Generator | None = None,
     progress: bool = False,
 ) -> Diagnosis:
-    """Compare a sampler with the full softmax.
+    """Measure how far a sampler is from the softmax, and the error of the gradient of its sampled loss.
 
-    The cost: a few passes in float64 over all b x num_items logits, about as long as eight full softmaxes of the
-    queries, plus `log_q` of every class and b x draws x repeats draws, which are the larger part for an expensive
-    sampler.  A few hundred queries suffice.
+    This takes about as long as eight full softmaxes of the queries, for a few passes in float64 over b x num_items
+    logits, plus `log_q` of every class and b x draws x repeats draws, which take longer if the sampler is expensive.
+    A few hundred queries suffice.
 
     Args:
         sampler: A refreshed sampler.
-        queries: Query vectors, (..., d); use others than the sampler was refreshed with.
+        queries: Query vectors, (..., d), other than those that the sampler was refreshed with.
         items: Class vectors, (num_items, d), or the layer that has them as its weight.
         bias: Numbers added to the logits, (num_items,); None uses the bias of the layer, if it has one.
         positives: Targets, (...); None draws them from the softmax.  Queries whose target is -100 are left out.
@@ -175,7 +175,7 @@ def _distances(log_p: Tensor, log_q: Tensor) -> Tensor:
 class _Gradient:
     """The gradient of the full softmax on all logits, compared with that of sets of draws.
 
-    Sets touch few classes: their errors are computed on these alone, as there are many sets and far more classes.
+    A set touches few classes, so its error is computed on those alone: there are many sets, and far more classes.
     """
 
     def __init__(self, logits: Tensor, log_p: Tensor, target: Tensor) -> None:
@@ -228,7 +228,7 @@ class _Gradient:
 
 
 def _per_class(ids: Tensor, gradients: Tensor) -> Tensor:
-    """The sum of the gradients of each class in a row, (b, m); zero where a class was counted before."""
+    """The sum of the gradients of each different class in a row, (b, m), padded with zeros."""
     ordered, order = ids.sort(1)
     changes = torch.cat([torch.zeros_like(ordered[:, :1]), (ordered[:, 1:] != ordered[:, :-1]).long()], 1)
     return torch.zeros_like(gradients).scatter_add(1, changes.cumsum(1), gradients.gather(1, order))

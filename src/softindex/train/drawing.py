@@ -52,7 +52,7 @@ def find_rest(cumulative: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def spread_uniforms(b: int, n: int, generator: torch.Generator | None, device: torch.device | None = None) -> Tensor:
-    """Numbers (b, n) in [0, 1), n of each row at equal distances: each is uniform, and no two of a row are independent.
+    """Numbers (b, n) in [0, 1), equally spaced in each row: each is uniform, and one of a row determines the others.
 
     Every interval of length l holds n l of a row's numbers, rounded up or down.
     """

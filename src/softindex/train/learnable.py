@@ -147,7 +147,7 @@ class LearnableMIDXSampler(MIDXSampler):
         """
         count = check_count(n, "n")
         if count < 2:
-            raise InputError("n is 1; the difference to the softmax needs at least two draws.")
+            raise InputError("n is 1; the distance from the softmax needs at least two draws.")
         rows = self._check_queries(queries)
         weight = check_rows(weight_of(items), "items")
         if weight.shape != (self.num_items, rows.shape[1]):
@@ -171,7 +171,7 @@ class LearnableMIDXSampler(MIDXSampler):
 
 
 def _reverse_kl(log_q: Tensor, logits: Tensor) -> Tensor:
-    """KL(q || softmax) of draws (b, n) from q, with its gradient."""
+    """KL(q || softmax) and its gradient, estimated from draws (b, n) from q."""
     count = log_q.shape[1]
     ratio = log_q.detach() - logits
     # The gradient is E[(log q - logit) grad log q] over draws from q; subtracting a constant leaves it unchanged.

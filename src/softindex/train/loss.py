@@ -331,7 +331,8 @@ def _check_logits(positive: Tensor, negative: Tensor, positives: Tensor, negativ
         )
     if negatives.ids.shape not in ((b, n), (n,)) or negatives.log_q.shape != negatives.ids.shape:
         raise InputError(
-            f"the ids of negatives have shape {tuple(negatives.ids.shape)}; expected {(b, n)} or ({n},), as the logits."
+            f"the ids of negatives have shape {tuple(negatives.ids.shape)}; expected {(b, n)}, like the logits, "
+            f"or ({n},)."
         )
 
 

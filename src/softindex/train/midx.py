@@ -36,31 +36,32 @@ RESIDUALS: tuple[str, ...] = get_args(Residual)
 Drawing = Literal["independent", "systematic"]
 DRAWINGS: tuple[str, ...] = get_args(Drawing)
 CODEWORDS = {2: 64, 3: 16, 4: 8}
-"""Default size of a codebook by their number."""
+"""Default size of each codebook, by the number of codebooks."""
 MOST_CLUSTERS = 1 << 16
-"""Of three and four codebooks; two have as many as asked for."""
+"""Limit for three and four codebooks; two codebooks have none."""
 LIGHTEST = 1e-12
-"""Least weight of a class in k-means, relative to the heaviest: every class must be able to get a codeword."""
+"""Smallest weight of a class in k-means, relative to the heaviest: every class must be able to get a codeword."""
 
 
 class MIDXSampler(Sampler):
-    """Draw classes nearly as often as the softmax does, at a cost that does not depend on their number.
+    """Draw classes with probabilities close to the softmax, at a cost that does not depend on their number.
 
     Two codebooks approximate each class vector by a pair of codewords; the classes with the same pair are a cluster.
-    A query scores the codewords only, draws a pair, then a class of that cluster.
+    A query scores the codewords only, draws a pair, then a class of that cluster.  Two of the `residual` options score
+    classes as well.
 
     Args:
         num_items: Number of classes.
-        codewords: Size of each codebook; None uses 64 where there are two, 16 of three and 8 of four, which all give
-            4,096 clusters.
-        codebooks: 2, or 3 or 4, which give codewords ** codebooks clusters: at most 65,536.
+        codewords: Size of each codebook; None uses 64 for two codebooks, 16 for three and 8 for four, each of which
+            gives 4,096 clusters.
+        codebooks: 2, 3 or 4, which give codewords ** codebooks clusters; with 3 or 4, at most 65,536.
         quantizer: "rq": each codebook quantises the residuals of those before it.  "pq": each codebook quantises its
             own part of the coordinates, half of them where there are two.
         residual: How to treat the difference between a class and its codewords.
 
             - "uniform": ignore it, as published; the classes of a cluster are drawn equally often.
             - "weighted": each class has a weight.  This makes a bias exact.  If `refresh` gets queries, the weights
-              also make each class as frequent over those queries as under the softmax.
+              also make each class about as frequent over those queries as under the softmax.
             - "exact": the softmax of the vectors inside a cluster; scores every class of a drawn cluster.
             - "oracle": no approximation: the softmax itself; scores every class.
         drawing: How the draws of a query depend on each other; each by itself follows q in both cases.
@@ -252,7 +253,7 @@ def _check_codewords(codewords: Any, codebooks: int) -> int:
 def _tables_of(books: Codebooks) -> dict[str, Tensor]:
     first, second, codes = books.merged()
     tables = cluster_tables(codes, first, second)
-    # Two codebooks are in the tables already; of more the tables have sums only, and a refresh starts from each.
+    # Two codebooks are in the tables already.  Of more, the tables have sums only, but a refresh needs the codebooks.
     return tables if len(books.books) == 2 else tables | {"books": torch.from_numpy(books.books)}
 
 

@@ -18,24 +18,23 @@ WEIGHTINGS: tuple[str, ...] = get_args(Weighting)
 
 
 class OffPolicyLoss(nn.Module):
-    """Rewards of logged items, weighted by importance, times the cross-entropy of showing these items.
+    """Loss of logged decisions: rewards times importance weights times the cross-entropy of the items that were shown.
 
-    With pi the policy that is learned, beta the logged one and L = -log pi(a) the loss of an item a:
+    Let pi be the policy that is learned, beta the policy that was logged, and L = -log pi(a) the loss of an item a.
 
     - weighting="policy": mean of reward * lambda * (pi(a) / beta(a)) * L, with no gradient through the weights.  Its
       gradient is that of the estimated value of the policy.  For slates of K items, `slate=K` is the top-K correction
-      of Chen et al. (2019), lambda = K (1 - pi(a))^(K - 1): the value is then that of an item that is shown if one of K
-      draws is it, and an item that is probable enough is not pushed further.
-    - weighting="logged": mean of reward / beta(a) * L, the weighted log-likelihood.  It is convex in the logits, and
-      learns steadily from a policy that is far from the best.  `slate` must be 1.
+      of Chen et al. (2019), lambda = K (1 - pi(a))^(K - 1): an item then counts as shown if any of K draws is that
+      item, so one that is already probable enough is not pushed further.
+    - weighting="logged": mean of reward / beta(a) * L, the weighted log-likelihood.  It is convex in the logits if no
+      reward is negative, and learns steadily from a policy that is far from the best.  `slate` must be 1.
 
     Args:
         loss: Cross-entropy of items, one number per query: a `SampledSoftmaxLoss` with reduction="none", or any module
             with its arguments.
         weighting: See above.
         slate: Items that the policy will show at once, K.
-        limit: Largest importance weight; None: as they are.  A limit of 10 or so costs some bias and saves much
-            variance.
+        limit: Largest importance weight; None: no limit.  A limit of 10 or so adds some bias and removes much variance.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class OffPolicyLoss(nn.Module):
         if shown.ndim != 1:
             raise InputError(f"shown has shape {tuple(shown.shape)}; pass the items of slates one by one, (b,).")
         losses: Tensor = self.loss(queries, shown, items, bias, generator=generator)
-        # The estimate of a sampled softmax may exceed one.
+        # A probability that is estimated by a sampled softmax may exceed one.
         log_policy = (-losses.detach()).clamp(max=0.0)
         weights = torch.exp((log_policy if self.weighting == "policy" else 0.0) - log_prob.to(losses))
         if self.limit is not None:

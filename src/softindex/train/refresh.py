@@ -35,7 +35,7 @@ class Refresher:
     refreshes of the sampler.  At least one of `steps`, `epochs` and `effective` is needed.
 
     A failed refresh, for example of items with NaN, raises from the next `step`, `epoch` or `wait` after it ended; the
-    old tables stay in use.  When background tables are ready depends on the clock, so use background=False for
+    old tables stay in use.  When background tables become available depends on timing, so use background=False for
     repeatable runs.
 
     Args:
@@ -99,7 +99,7 @@ class Refresher:
         Args:
             queries: Queries of the step, (..., d), for samplers that use recent queries.
             effective: `SampledSoftmaxLoss.effective` of the step; needed if refreshes depend on it.  NaN, from a step
-                without targets, is left out.
+                without targets, is ignored.
             positives: Targets of the queries, (...): queries whose target is -100 are left out.
 
         Raises:
@@ -135,7 +135,7 @@ class Refresher:
             self.refresh()
 
     def refresh(self) -> None:
-        """Refresh now, or start to in the background; does nothing while a background refresh is running.
+        """Refresh now, or start a refresh in the background; does nothing while one is running.
 
         Raises:
             InputError: When the Refresher is closed, or the sampler cannot be refreshed with the data.
@@ -223,7 +223,7 @@ class Refresher:
 
 
 def _check_sources(sampler: Any, items: Any, bias: Any) -> None:
-    """InputError for what no refresh could read; what a function returns is known at the refresh."""
+    """InputError for what no refresh could read; what a function returns is checked at the refresh."""
     if not isinstance(sampler, Sampler):
         raise InputError(f"sampler is {show(sampler)}; expected one of the samplers of softindex.train.")
     for source, name in ((weight_of(items), "items"), (bias, "bias")):
@@ -234,7 +234,7 @@ def _check_sources(sampler: Any, items: Any, bias: Any) -> None:
 def _rows_that_count(queries: Any, positives: Any) -> Tensor | None:
     """Queries (..., d) as rows (b, d), without those whose target is ignored.
 
-    They stay on their device in their dtype, and there may be none: of a step only a few rows are read.
+    The rows keep their device and dtype, because only a few of them will be copied.  There may be none.
     """
     if queries is None:
         if positives is not None:
@@ -265,7 +265,7 @@ def _check_effective(value: Any) -> None:
 
 
 def _copy(items: Source, bias: Source) -> tuple[Tensor | None, Tensor | None]:
-    """Copies of the present items and bias on the CPU: training goes on during a refresh."""
+    """Copies of the current items and bias on the CPU: training goes on during a refresh."""
     layer, given = _read(items), _read(bias)
     return _detach(weight_of(layer), "items"), _detach(bias_of(layer, given), "bias")
 

@@ -95,7 +95,7 @@ class InBatchSampler(Sampler):
     Only rows of the items that the batch needs anyway are read.  `log_q` is that of the targets in the data, so the
     batch must be a random sample of the data, and a class that is never a target is never drawn.  A query alone in its
     batch gets draws by frequency.  Of b shared draws one is the query's own target, which does not count for it: the
-    others stand for all, and their log_q is smaller by log(1 - 1 / b).
+    others stand for all, so log(1 - 1 / b) is added to their log_q.
 
     Args:
         num_items: Number of classes.

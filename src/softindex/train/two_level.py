@@ -27,7 +27,7 @@ HEADER = "header"
 
 
 class IndexTables(Tables):
-    """A live index, written as tensors of bytes only when a state dict or a copy needs them."""
+    """An index in memory, written as tensors of bytes only when a state dict or a copy needs them."""
 
     def __init__(self, index: Index) -> None:
         super().__init__({})
@@ -49,7 +49,7 @@ class IndexTables(Tables):
 
 
 class TwoLevelSampler(Sampler):
-    """Draw a cluster by its estimated mass, then a class in it by the softmax: closer to the softmax than MIDX.
+    """Draw a cluster by its estimated mass, then a class in it by the softmax: usually closer to the softmax than MIDX.
 
     The first refresh trains the clusters.  Later ones start from the clusters of the last tables and take less time,
     above all with "s-2ls".  Draws are made on the CPU, whatever the device of the queries.
@@ -104,7 +104,7 @@ class TwoLevelSampler(Sampler):
         return IndexTables(rebuild(items, means, **options))
 
     def _means(self, dim: int) -> Floats | None:
-        """Means (k, d) of the clusters of the present tables; None if there are none, or other ones are wanted."""
+        """Means (k, d) of the clusters of the current tables; None if there are none of this dimension and number."""
         tables = self.tables
         if not isinstance(tables, IndexTables) or tables.index.dim != dim:
             return None

@@ -1,4 +1,4 @@
-"""Adapters for training libraries; each module needs the library it is named after, and nothing else imports it.
+"""Adapters for training libraries; each module needs the library it is named after, which nothing else imports.
 
 - `softindex.train.plugins.lightning`: a callback that refreshes the sampler; `pytorch_lightning`: the same for the
   older name of the library.

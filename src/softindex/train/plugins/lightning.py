@@ -15,8 +15,8 @@ __all__ = ["RefreshCallback"]
 class RefreshCallback(LightningHooks, Callback):
     """Refreshes the sampler before training if it has no tables, then whenever the Refresher finds it due.
 
-    A batch counts as a step, also where the gradients of several batches are accumulated.  For `pytorch_lightning`
-    import it from `softindex.train.plugins.pytorch_lightning`: the two names of the library do not mix.
+    Each batch counts as a step, even if gradients are accumulated over several batches.  For `pytorch_lightning`
+    import it from `softindex.train.plugins.pytorch_lightning`: the two packages do not mix.
 
     Args:
         refresher: Refreshes the sampler.

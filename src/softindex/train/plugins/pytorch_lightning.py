@@ -15,8 +15,8 @@ __all__ = ["RefreshCallback"]
 class RefreshCallback(LightningHooks, Callback):
     """Refreshes the sampler before training if it has no tables, then whenever the Refresher finds it due.
 
-    A batch counts as a step, also where the gradients of several batches are accumulated.  For `lightning` import it
-    from `softindex.train.plugins.lightning`: the two names of the library do not mix.
+    Each batch counts as a step, even if gradients are accumulated over several batches.  For `lightning` import
+    it from `softindex.train.plugins.lightning`: the two packages do not mix.
 
     Args:
         refresher: Refreshes the sampler.

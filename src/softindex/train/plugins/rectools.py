@@ -47,7 +47,7 @@ class SampledTransformerModule(TransformerLightningModule):
             lightning_module_kwargs={"sampler": "midx", "draws": 100, "refresh_steps": 200},
         )
 
-    The classes are the items of the catalogue, without padding and mask tokens.  Cosine distances and `logits_t` are
+    The classes are the items of the catalogue, without padding and mask tokens.  The distance and `logits_t` are
     those of the model.  The validation loss is sampled too; recommendations use all items, as with any loss.
 
     Args:
@@ -81,7 +81,7 @@ class SampledTransformerModule(TransformerLightningModule):
         self._watch.refresher.refresh()
 
     def on_validation_start(self) -> None:
-        """Keep the vectors of the items; a check before training finds a sampler without tables."""
+        """Keep the vectors of the items; refresh a sampler without tables, as in the check before training."""
         super().on_validation_start()
         if self.sampled_loss.sampler.tables is None:
             self.sampled_loss.sampler.refresh(self._items())
@@ -122,5 +122,5 @@ class SampledTransformerModule(TransformerLightningModule):
 
     @torch.no_grad()
     def _items(self) -> Tensor:
-        """What the Refresher reads."""
+        """The vectors of the items, for the Refresher."""
         return self._tower(self.torch_model.item_model.get_all_embeddings())

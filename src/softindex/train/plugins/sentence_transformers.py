@@ -27,9 +27,10 @@ __all__ = ["SampledCorpusLoss"]
 class SampledCorpusLoss(nn.Module):
     """Cross-entropy of each text's document among all documents of a corpus, from a few drawn documents.
 
-    The logit is `scale` times the cosine.  The documents are drawn once per batch, close to the softmax over the
-    corpus if the sampler is, and only these are encoded with gradients; their log q corrects the sum over the corpus.
-    In-batch negatives, as in MultipleNegativesRankingLoss, are drawn by how often a document occurs and not corrected.
+    The logit is `scale` times the cosine.  Negatives are drawn once per batch, close to the softmax over the
+    corpus if the sampler is.  Besides the batch, only these are encoded with gradients, and their log q corrects the
+    sum over the corpus.  In-batch negatives, as in MultipleNegativesRankingLoss, occur as often as the document does
+    in the data, and are not corrected for that.
 
     The dataset has the columns text, document and label; the label is the number of the document in the corpus.
 
@@ -99,7 +100,7 @@ class SampledCorpusLoss(nn.Module):
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Encode the corpus as the model is now, and refresh the sampler with it."""
+        """Encode the corpus with the current model, and refresh the sampler with the result."""
         training = self.model.training
         self.model.eval()
         size = self.encode_batch

@@ -55,10 +55,10 @@ class SampledTrainer(Trainer):
     """A Trainer for causal language models whose training steps never compute the logits of all words.
 
     A training step runs the model without its head, and `sampled_loss` with the weight and bias of the head, on each
-    position and the label of the next one.  Evaluation is that of the Trainer: the full softmax.
+    position and the label of the next one.  Evaluation is that of the Trainer, with the full softmax.
 
-    The model must be one whose logits are the head applied to its last hidden states, which is checked, and training is
-    on one device: a wrapped model would not synchronise its gradients.
+    The logits of the model must be its head applied to its last hidden states; this is checked.  Training is on one
+    device: a wrapped model would not synchronise its gradients.
 
     Args:
         *args: As for `transformers.Trainer`.

@@ -1,4 +1,4 @@
-"""Watch: reports the steps of a training loop that somebody else owns to a Refresher."""
+"""Watch: reports the steps of another library's training loop to a Refresher."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def missing(library: str, package: str, error: ImportError) -> MissingDependency
     Args:
         library: Name of the library.
         package: What to install.
-        error: What the import raised; a library may also be there and fail.
+        error: What the import raised; a library may be installed and still fail to import.
     """
     return MissingDependencyError(f"this plug-in needs {library} ({error}); run pip install {package}.")
 
 
 class Watch:
-    """Tells a Refresher what a loss was called with, once per step of the optimiser.
+    """Reports to a Refresher, once per step, what a loss was called with.
 
     Args:
         refresher: Refreshes the sampler.
-        loss: The loss whose queries, targets and effective sample size are reported; None reports the steps alone.
+        loss: The loss whose queries, targets and effective sample size are reported; None reports only the steps.
 
     Raises:
-        InputError: When an argument has another type, or the loss draws from another sampler.
+        InputError: When an argument has the wrong type, or the loss draws from another sampler.
     """
 
     def __init__(self, refresher: Refresher, loss: SampledSoftmaxLoss | None = None) -> None:
@@ -41,7 +41,7 @@ class Watch:
         if loss is not None and not isinstance(loss, SampledSoftmaxLoss):
             raise InputError(f"loss is {show(loss)}; expected a softindex.train.SampledSoftmaxLoss.")
         if loss is not None and loss.sampler is not refresher.sampler:
-            raise InputError("the loss draws from another sampler than the Refresher refreshes; pass it the same one.")
+            raise InputError("the loss draws from another sampler than the Refresher's; use the same one for both.")
         self.refresher = refresher
         self._last: dict[str, Any] = {}
         self._ignored = None if loss is None else loss.ignore_index
@@ -55,7 +55,7 @@ class Watch:
             self.refresher.wait()
 
     def step(self) -> None:
-        """Report a step of the optimiser, with the last call of the loss since the step before."""
+        """Report a step, with the last call of the loss since the previous step."""
         last, self._last = self._last, {}
         self.refresher.step(**last)
 
@@ -68,7 +68,7 @@ class Watch:
         self.refresher.wait()
 
     def _note(self, loss: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], value: Tensor) -> None:
-        """Forward hook of the loss; calls in evaluation mode are no steps."""
+        """Forward hook of the loss; calls in evaluation mode do not count."""
         if not loss.training:
             return
         queries, positives = (*args, *(kwargs[name] for name in ("queries", "positives") if name in kwargs))[:2]
@@ -79,7 +79,7 @@ class Watch:
 
 
 class LightningHooks:
-    """What a callback of Lightning does; the library exists under two names, which do not mix.
+    """What a callback of Lightning does, under either name of the library: the two packages do not mix.
 
     Args:
         refresher: Refreshes the sampler.
