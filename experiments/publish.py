@@ -28,6 +28,9 @@ PAGES = {
         "uniform@3,in-batch,sce,rece,sphere,lsh,random-features,midx-pq,midx-rq,midx-systematic,learned",
         "sequential_recommendation --data {data}/Beauty.txt.gz --out {out}/recommendation --page {page} --seeds 3 "
         "--methods full,uniform,unigram,midx-beyond,two-level-sd",
+        "sequential_recommendation --data {data}/Beauty.txt.gz --epochs 60 --patience 5 --seeds 3 "
+        "--out {out}/recommendation-end --page {page} --section sequential-recommendation-end "
+        "--methods full,midx-beyond,two-level-sd",
         "sequential_recommendation --data {data}/Beauty.txt.gz --costs --out {out}/recommendation --page {page} "
         "--methods full,fused,uniform,unigram,in-batch,sce,rece,sphere,lsh,random-features,midx-pq,midx-rq,midx-beyond,"
         "midx-systematic,learned,two-level-sd",
@@ -42,6 +45,9 @@ PAGES = {
         "--methods full,uniform,unigram,midx-rq,midx-beyond,two-level-s",
     ),
     "learned-similarity-results": (
+        "learned_similarity --data {data}/Beauty.txt.gz --epochs 60 --patience 5 --seeds 3 --sampler uniform "
+        "--draws 128 --rate 0.001 --item-rate 0.001 --out {out}/similarity-end --page {page} "
+        "--section learned-similarity-end --methods sasrec-cosine,sasrec-cosine-equal,sasrec-mol",
         "learned_similarity --data {data}/Beauty.txt.gz --out {out}/similarity-12 --methods sasrec-cosine-equal,"
         "sasrec-mol,sasrec-mol-plain,sasrec-mol-tied,hstu-dot,hstu-mol,hstu-mol-constant",
         "learned_similarity --data {data}/Beauty.txt.gz --out {out}/similarity-12 --page {page} --seeds 3 "
@@ -53,9 +59,6 @@ PAGES = {
         ),
         "learned_similarity --data {data}/Beauty.txt.gz --epochs 40 --patience 6 --out {out}/similarity "
         "--methods sasrec-mol",
-        "learned_similarity --data {data}/Beauty.txt.gz --epochs 30 --patience 4 --sampler uniform --draws 128 "
-        "--rate 0.001 --item-rate 0.001 --out {out}/similarity-authors --page {page} "
-        "--section learned-similarity-authors --methods sasrec-cosine,sasrec-cosine-equal,sasrec-mol",
         "learned_similarity --data {data}/MovieLens-100K.tsv.gz --out {out}/movies --page {page} --seeds 3 "
         "--methods sasrec-dot@3,sasrec-cosine@3,sasrec-cosine-equal@3,sasrec-mol@3,sasrec-mol-users@3",
         "learned_similarity --data {data}/MovieLens-100K.tsv.gz --draws 64 --decay 8 --out {out}/movies-8 --methods "

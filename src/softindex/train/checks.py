@@ -38,7 +38,7 @@ def weight_of(items: Any) -> Any:
     weight = getattr(items, "weight", None)
     if not isinstance(weight, Tensor):
         raise InputError(
-            f"items are a {type(items).__name__}, a module without a weight; pass the output layer itself, such as "
+            f"items: got {type(items).__name__}, a module without a weight; pass the output layer itself, such as "
             "nn.Linear or nn.Embedding, or its weight."
         )
     return weight
