@@ -3,10 +3,10 @@
     python -m experiments.learned_similarity --data Beauty.txt.gz --methods sasrec-mol --out runs/similarity
     python -m experiments.retrieval_tradeoff --data Beauty.txt.gz --out runs/similarity --page page.md
 
-The first command trains; this one takes the best weights so far of that run.  It searches the items of the data, and
-then the same items with perturbed copies: the vector of a random item plus Gaussian noise, with half the standard
-deviation that the items have in each coordinate.  The queries are those of users before their last item.  Recall is the
-share of the 100 best of brute force that a method returns, without excluding any item.
+The first command trains; this one takes the best weights so far of that run, whatever its settings.  It searches the
+items of the data, and then the same items with perturbed copies: the vector of a random item plus Gaussian noise, with
+half the standard deviation that the items have in each coordinate.  The queries are those of users before their last
+item.  Recall is the share of the 100 best of brute force that a method returns, without excluding any item.
 """
 
 import argparse
@@ -19,9 +19,8 @@ import torch
 
 from benchmarks.tables import Table, check_place, place
 from experiments.harness.results import illustrate
-from experiments.harness.runs import Run
-from experiments.harness.sequences import pad
-from experiments.learned_similarity import METHODS, task_of
+from experiments.harness.sequences import load_sequences, pad
+from experiments.learned_similarity import METHODS, SimilarityTrainer
 from softindex import mol
 from softindex.blocks import blocks
 from softindex.evaluate.charts import Axis, Series, figure, plot
@@ -60,14 +59,19 @@ def options_of():
 
 
 def trained(options):
-    """The trainer with the weights of its best epoch, and the number of epochs it was trained for."""
-    run = Run(task_of(options), options.method, options.seed, options.out)
-    if not run.checkpoint.exists():
-        raise SystemExit(f"{run.checkpoint} does not exist; train it with experiments.learned_similarity first.")
-    trainer, progress = run.resume()
-    trainer.model.load_state_dict(progress.best)
+    """The trainer with the weights of its best epoch and with its own settings, and the number of epochs so far."""
+    checkpoint = options.out / f"learned-similarity-{options.method}-{options.seed}.pt"
+    if not checkpoint.exists():
+        raise SystemExit(f"{checkpoint} does not exist; train it with experiments.learned_similarity first.")
+    state = torch.load(checkpoint, weights_only=True)
+    taken, items, name = load_sequences(options.data)
+    settings = state["settings"]
+    if (settings["users"], settings["items"]) != (len(taken), items):
+        raise SystemExit(f"{checkpoint} was trained on other data than {name}; pass --data of that run.")
+    trainer = SimilarityTrainer(taken, settings, options.method, options.seed)
+    trainer.model.load_state_dict(state["progress"]["best"])
     trainer.model.eval()
-    return trainer, len(progress.history)
+    return trainer, len(state["progress"]["history"])
 
 
 @torch.no_grad()

@@ -18,17 +18,42 @@ void MixtureScorer::prefetch(const int64_t* which, int64_t count) const {
   }
 }
 
-// Calls work(query, begin, count, scratch) for every stretch of at most `tile` listed items of one query.
+namespace {
+
+constexpr int64_t block_bytes = (int64_t)1 << 22;  // of items, which several queries read from the cache
+constexpr int64_t least_tiles = 4;                 // that a query has in a block: its last one may be almost empty
+
+// At most `tile` listed items of one query.
+struct Stretch {
+  int64_t query, begin, count;
+};
+
+// The stretches of all lists, in the order of the queries; or, where the lists are long, block by block of the items:
+// queries that share items then read them once from memory, if positions increase.
+std::vector<Stretch> cut(const PositionLists& lists, int64_t tile, int64_t n, int64_t item_bytes) {
+  const int64_t sought = block_bytes / item_bytes;
+  const bool dense = lists.count > 1 && lists.total() / (double)lists.count * sought >= (double)n * least_tiles * tile;
+  const int64_t step = dense ? sought : n;
+  std::vector<Stretch> stretches;
+  std::vector<int64_t> done(lists.offsets, lists.offsets + lists.count);
+  for (int64_t first = 0; first < n; first += step)
+    for (int64_t q = 0; q < lists.count; ++q) {
+      const int64_t* last = lists.positions + lists.end(q);
+      const int64_t* end = first + step < n ? std::lower_bound(lists.positions + done[q], last, first + step) : last;
+      for (; done[q] < end - lists.positions; done[q] += stretches.back().count)
+        stretches.push_back({q, done[q], std::min(tile, end - lists.positions - done[q])});
+    }
+  return stretches;
+}
+
+}  // namespace
+
+// Calls work(query, begin, count, scratch) for every stretch of the lists.
 template <class Real, class Work>
 void MixtureScorer::for_each_stretch(const PositionLists& lists, int64_t tile, int64_t threads,
                                      const Mixture<Real>& mixture, const Work& work) const {
-  struct Stretch {
-    int64_t query, begin, count;
-  };
-  std::vector<Stretch> stretches;
-  for (int64_t q = 0; q < lists.count; ++q)
-    for (int64_t begin = lists.begin(q); begin < lists.end(q); begin += tile)
-      stretches.push_back({q, begin, std::min(tile, lists.end(q) - begin)});
+  const int64_t item_bytes = sizeof(float) * (shape_.item_length() + (items_.gates == nullptr ? 0 : shape_.pairs()));
+  const std::vector<Stretch> stretches = cut(lists, tile, items_.n, item_bytes);
   parallel((int64_t)stretches.size(), threads, [&](const auto& next) {
     Scratch<Real> scratch(mixture, items_.gates != nullptr, tile);
     for (int64_t task = next(); task >= 0; task = next())

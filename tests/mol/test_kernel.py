@@ -134,6 +134,32 @@ def test_largest_logits_and_the_best_of_each_pair_are_found(target, shape):
             np.testing.assert_allclose(kept, np.sort(true[q, :, p])[n - keep :], rtol=0, atol=2e-4)
 
 
+@pytest.mark.parametrize("target", targets())
+def test_long_lists_share_blocks_of_items_and_give_the_same_scores(target):
+    # A block of 4 MB holds 1,016 of these items, and lists are long enough on average to be cut at its ends.
+    spec, items, queries, item_gates, query_gates = made((2, 4, 256, 8, 3000))
+    native, query = compiled(spec, items, item_gates, target), packed(spec, queries)
+    every = np.arange(3000)
+    lists = [every, every[::2], every[900:1100], every[:0], every[::-1]]
+    offsets, positions = np.cumsum([0, *map(len, lists)]), np.concatenate(lists)
+    found = np.empty(len(positions), np.float32)
+    native.score_listed(query, query_gates, offsets, positions, 2, found)
+    for begin in range(0, 3000, 50):
+        some = np.arange(begin, begin + 50)
+        alone = np.empty((5, 50), np.float32)
+        native.score_listed(query, query_gates, np.arange(6) * 50, np.tile(some, 5), 1, alone.reshape(-1))
+        for q, (start, listed) in enumerate(zip(offsets[:-1], lists, strict=True)):
+            here = np.flatnonzero((listed >= begin) & (listed < begin + 50))
+            assert np.array_equal(found[start + here], alone[q, listed[here] - begin])
+    best, scores = np.empty((5, 20), np.int64), np.empty((5, 20), np.float32)
+    native.best_listed(query[:3], query_gates[:3], offsets[:4], positions[: offsets[3]], 2, best[:3], scores[:3])
+    for q, listed in enumerate(lists[:3]):
+        own = found[offsets[q] : offsets[q + 1]]
+        order = np.lexsort((listed, -own))[:20]
+        assert np.array_equal(best[q], listed[order])
+        assert np.array_equal(scores[q], own[order])
+
+
 def test_ties_go_to_the_first_positions_and_excluded_items_are_not_seen():
     spec, items, queries, _, _ = made((3, 2, 5, 9, 1), crossed=False)
     items = np.ascontiguousarray(np.repeat(items, 500, axis=0))
