@@ -57,8 +57,6 @@ PAGES = {
             "--methods sasrec-mol-tied --section learned-similarity"
             for rate in ("0", "0.00002", "0.002")
         ),
-        "learned_similarity --data {data}/Beauty.txt.gz --epochs 40 --patience 6 --out {out}/similarity "
-        "--methods sasrec-mol",
         "learned_similarity --data {data}/MovieLens-100K.tsv.gz --out {out}/movies --page {page} --seeds 3 "
         "--methods sasrec-dot@3,sasrec-cosine@3,sasrec-cosine-equal@3,sasrec-mol@3,sasrec-mol-users@3",
         "learned_similarity --data {data}/MovieLens-100K.tsv.gz --draws 64 --decay 8 --out {out}/movies-8 --methods "
@@ -68,7 +66,7 @@ PAGES = {
         "sasrec-cosine-equal@3,sasrec-mol,sasrec-mol@3,hstu-dot@3,hstu-cosine@3,hstu-cosine-equal@3,hstu-mol@3",
         "learned_similarity --data {data}/MovieLens-100K.tsv.gz --draws 64 --decay 8 --item-rate 0.001 --seeds 3 "
         "--out {out}/movies-one-rate --methods sasrec-dot@3,sasrec-cosine@3,sasrec-mol@3",
-        "retrieval_tradeoff --data {data}/Beauty.txt.gz --out {out}/similarity --page {page}",
+        "retrieval_tradeoff --data {data}/Beauty.txt.gz --out {out}/similarity-end --page {page}",
         "text_retrieval --data {data}/wikitext-2 --epochs 30 --patience 3 --seeds 3 --out {out}/texts --page {page}",
     ),
 }

@@ -71,7 +71,7 @@ def _notes(task, runs):
         notes.append("Not all methods are in the plot.")
     notes.append("Times are processor time, including refreshes of the sampler but not evaluation.")
     if task.patience is None:
-        notes.append("These are a few epochs on a 2-core CPU: more epochs would change every row.")
+        notes.append("These are a few epochs on a 2-core CPU; not every run had converged.")
     else:
         notes.append(
             f"A run stops after {task.patience} epochs without a better validation {task.metrics[task.chosen_by][0]}, "

@@ -21,7 +21,7 @@ void MixtureScorer::prefetch(const int64_t* which, int64_t count) const {
 namespace {
 
 constexpr int64_t block_bytes = (int64_t)1 << 22;  // of items, which several queries read from the cache
-constexpr int64_t least_tiles = 4;                 // that a query has in a block: its last one may be almost empty
+constexpr int64_t least_tiles = 2;                 // that a query has in a block: its last one may be almost empty
 
 // At most `tile` listed items of one query.
 struct Stretch {

@@ -117,10 +117,11 @@ void MixtureScorer::best_average(const float* queries, int64_t count, const Excl
 template <class Score>
 std::vector<Selection> MixtureScorer::start_high(int64_t count, int64_t keep, const Score& score) const {
   const int64_t n = items_.n, tile = kernels_.mixture_tile(), tiles = n / tile;
-  const int64_t sampled = std::min<int64_t>(tiles / 8, 64);
+  // The more items are kept, the more a better threshold saves.
+  const int64_t sampled = std::min<int64_t>(tiles / 8, keep >= n / 64 ? 256 : 64);
   const double expected = (double)keep * sampled * tile / n;
   // Low enough in the sample that the threshold is very likely to keep enough items.
-  const int64_t rank = (int64_t)(expected + 4 * std::sqrt(expected) + 4);
+  const int64_t rank = (int64_t)(expected + 6 * std::sqrt(expected) + 4);
   if (rank >= sampled * tile) return std::vector<Selection>(count, Selection(keep));
   Scratch<float> scratch(single_.mixture(), items_.gates != nullptr, tile);
   std::vector<std::vector<float>> sample(count);

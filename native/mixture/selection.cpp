@@ -3,9 +3,41 @@
 
 namespace softindex {
 
+namespace {
+
+constexpr int64_t many = 4096;  // keys from which counting is faster than a selection of all of them
+constexpr int bin_bits = 11;
+
+// Moves the `keep` lowest keys to the front, the highest of them to place keep - 1; the rest follow in any order.
+// Counting by the leading bits in which keys differ leaves only those of one bin to compare.
+void move_lowest(std::vector<uint64_t>& keys, int64_t keep) {
+  if ((int64_t)keys.size() < many) {
+    std::nth_element(keys.begin(), keys.begin() + keep - 1, keys.end());
+    return;
+  }
+  const auto [low, high] = std::minmax_element(keys.begin(), keys.end());
+  const uint64_t least = *low, range = (*high - least) >> bin_bits;
+  const int shift = range == 0 ? 0 : 64 - __builtin_clzll(range);
+  std::vector<int64_t> counts((size_t)1 << bin_bits);
+  for (uint64_t key : keys) ++counts[(key - least) >> shift];
+  int64_t below = 0;
+  uint64_t bin = 0;
+  for (; below + counts[bin] < keep; ++bin) below += counts[bin];
+  std::vector<uint64_t> sorted(keys.size());
+  auto front = sorted.begin(), middle = front + below, back = middle + counts[bin];
+  for (uint64_t key : keys) {
+    const uint64_t own = (key - least) >> shift;
+    *(own < bin ? front : own == bin ? middle : back)++ = key;
+  }
+  std::nth_element(sorted.begin() + below, sorted.begin() + keep - 1, middle);
+  keys.swap(sorted);
+}
+
+}  // namespace
+
 void Selection::shorten() {
   if ((int64_t)keys_.size() <= keep_) return;
-  std::nth_element(keys_.begin(), keys_.begin() + keep_ - 1, keys_.end());
+  move_lowest(keys_, keep_);
   keys_.resize(keep_);
   threshold_ = score(keys_[keep_ - 1]);
 }
