@@ -113,7 +113,7 @@ def run(options):
         Table(
             f"The {K} best of 20,000 items for {QUERIES} queries at once, 8 x 4 components of 32, {THREADS} threads: "
             "milliseconds per batch (medians of interleaved calls), and CPU milliseconds of one call; the model is "
-            "untrained, which is the hardest case for proofs",
+            "untrained",
             COLUMNS,
             small,
         ),
