@@ -2,7 +2,7 @@
 
     python -m experiments.text_retrieval --data wikitext-2 --seeds 3 --out runs/texts --page page.md
 
-The directory contains train.txt, valid.txt and test.txt, plain or .gz, one paragraph per line.  The encoders and the
+The directory contains train.txt.gz, valid.txt.gz and test.txt.gz, with one paragraph per line.  The encoders and the
 task are those of examples/text_retrieval.py; the validation articles select the epoch.  Without --data the paragraphs
 are made up.  Repeat the command to continue an interrupted run.
 """
