@@ -101,7 +101,7 @@ interrupt("layer.sample", lambda: layer.sample(queries, 10, temperature=1.0))
 model = similarity("mixture", 20_000, d=32)
 index = build(model, np.arange(20_000))
 many = np.repeat(queries_of(model), 5000, axis=0)
-for method in ("exact", "brute-force", "two-pass", "per-embedding"):
+for method in ("exact", "brute-force", "two-pass", "per-embedding", "clusters"):
     interrupt(method, lambda: index.top_k(many, 10, method=method, threads=2))
 interrupt("mol sample", lambda: index.sample(many, 10, temperature=1.0, threads=2))
 """)

@@ -46,7 +46,7 @@ def layer_calls():
 def mixture_calls():
     model = similarity("mixture", 1500)
     index, queries = build(model, np.arange(1500)), queries_of(model)
-    methods = ("exact", "brute-force", "two-pass", "per-embedding", "average")
+    methods = ("exact", "brute-force", "two-pass", "per-embedding", "average", "clusters")
     return [
         *(lambda method=method: index.top_k(queries, 5, method=method, threads=3).ids for method in methods),
         lambda: index.sample(queries, 3, temperature=1.0, seed=1, threads=3).ids,

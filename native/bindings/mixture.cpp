@@ -47,6 +47,17 @@ class BoundMixture {
         [&] { scorer_.best_average(queries.data(), b, exclusions, threads, {keep, positions.data(), nullptr}); });
   }
 
+  void best_clustered(In<float, 4> queries, MaybeIn<float, 2> gates, In<int64_t, 1> offsets, In<int64_t, 1> excluded,
+                      int64_t scanned, int64_t threads, Out<int64_t, 2> positions) const {
+    const MixtureQueries<float> batch = view_queries(queries, gates);
+    const int64_t keep = positions.shape(1);
+    expect(scorer_.has_clusters(), "there are no clusters");
+    expect(keep >= 1 && fits(positions, batch.count, keep), unfit);
+    const Exclusions exclusions = view_exclusions(offsets, excluded, batch.count);
+    call_native(
+        [&] { scorer_.clusters().candidates(batch, exclusions, scanned, threads, {keep, positions.data(), nullptr}); });
+  }
+
   void largest(In<float, 4> queries, In<int64_t, 1> offsets, In<int64_t, 1> excluded, int64_t threads,
                Out<float, 2> largest, std::optional<Out<int64_t, 3>> listed) const {
     const MixtureQueries<float> batch = view_queries(queries);
@@ -134,15 +145,21 @@ void bind_mixture(nb::module_& m) {
   nb::class_<BoundMixture>(m, "Mixture",
                            "Items of a learned similarity; reads the arrays where they are.\n"
                            "Queries (b, parts / 4 rounded up, d, 4) hold four components at a time, padded with zeros.")
-      .def(nb::init<const nb::typed<nb::dict, nb::str, nb::any>&, int64_t, const std::string&>(), "arrays"_a,
-           "query_parts"_a, "target"_a = "",
-           "The arrays by the names they are stored under: components, averages and, if there are some, gates, gate.*")
+      .def(
+          nb::init<const nb::typed<nb::dict, nb::str, nb::any>&, int64_t, const std::string&>(), "arrays"_a,
+          "query_parts"_a, "target"_a = "",
+          "The arrays by the names they are stored under: components, averages and, if there are some, gates, gate.*,\n"
+          "clusters.*")
       .def("best", &BoundMixture::best, "queries"_a, "gates"_a.none(), "offsets"_a, "excluded"_a, "threads"_a,
            "positions"_a, "scores"_a,
            "Fill positions and scores (b, keep) with the best items, best first; -1 where there are fewer.")
       .def("best_average", &BoundMixture::best_average, "queries"_a, "offsets"_a, "excluded"_a, "threads"_a,
            "positions"_a,
            "Fill positions (b, keep), increasing, with the items of largest dot product of average and query (b, d).")
+      .def("best_clustered", &BoundMixture::best_clustered, "queries"_a, "gates"_a.none(), "offsets"_a, "excluded"_a,
+           "scanned"_a, "threads"_a, "positions"_a,
+           "Fill positions (b, keep), increasing, with the best of about `scanned` items of promising clusters.\n"
+           "Excluded items are given by their places in the order of the clusters.")
       .def(
           "largest", &BoundMixture::largest, "queries"_a, "offsets"_a, "excluded"_a, "threads"_a, "largest"_a,
           "listed"_a.none(),

@@ -58,6 +58,23 @@ SOFTINDEX_INLINE void mean_of_largest(const Mixture<Real>& mixture, const Real* 
   }
 }
 
+// weights (pairs, tile) without a gate: 1 / query_parts for the first largest logit of each of the query's parts.
+SOFTINDEX_INLINE void weigh_largest(const Mixture<float>& mixture, const float* logits, float* weights) {
+  const int64_t item_parts = mixture.item_parts;
+  const Vector share = broadcast(1.0f / (float)mixture.query_parts);
+  for (int i = 0; i < registers; ++i)
+    for (int64_t q = 0; q < mixture.query_parts; ++q) {
+      const int64_t at = q * item_parts * tile<float> + i * width;
+      Vector top = read(logits + at), left = share;
+      for (int64_t x = 1; x < item_parts; ++x) top = greater(top, read(logits + at + x * tile<float>));
+      for (int64_t x = 0; x < item_parts; ++x) {
+        const Vector weight = select(read(logits + at + x * tile<float>) == top, left, Vector{});
+        write(weights + at + x * tile<float>, weight);
+        left -= weight;
+      }
+    }
+}
+
 // scores (tile): the logits (pairs, tile), weighted by the softmax of the gate's outputs (pairs, tile).
 template <class Real>
 SOFTINDEX_INLINE void combine(int64_t pairs, const Real* logits, const Real* gate, Real limit, Real* scores) {
@@ -111,6 +128,27 @@ void mixture_scores(const Mixture<float>& mixture, const float* query, const flo
 void mixture_scores_double(const Mixture<double>& mixture, const double* query, const double* query_gates,
                            const double* columns, const double* item_gates, double* work, double* scores) {
   all_scores(mixture, query, query_gates, columns, item_gates, double_limit, work, scores);
+}
+
+// weights (pairs, tile): those that mixture_scores, which left its `work`, gave to the logits. They sum to one.
+void mixture_weights(const Mixture<float>& mixture, const float* work, float* weights) {
+  if (!mixture.gated) return weigh_largest(mixture, work, weights);
+  const int64_t pairs = mixture.query_parts * mixture.item_parts;
+  const float* gate = work + (pairs + mixture.hidden) * tile<float>;
+  for (int i = 0; i < registers; ++i) {
+    Vector top = read(gate + i * width), total = {};
+    for (int64_t p = 1; p < pairs; ++p) top = greater(top, read(gate + p * tile<float> + i * width));
+    for (int64_t p = 0; p < pairs; ++p) {
+      const int64_t at = p * tile<float> + i * width;
+      const Vector weight = exponential(greater(read(gate + at) - top, broadcast(-float_limit)), 1.0f);
+      total += weight;
+      write(weights + at, weight);
+    }
+    for (int64_t p = 0; p < pairs; ++p) {
+      const int64_t at = p * tile<float> + i * width;
+      write(weights + at, read(weights + at) / total);
+    }
+  }
 }
 
 }  // namespace SOFTINDEX_TARGET

@@ -14,9 +14,6 @@ namespace {
 constexpr int64_t tiles_per_task = 8;
 constexpr int64_t list_bytes = 64 << 20;  // memory for the lists of one thread
 
-// An order of all floats: NaN, in damaged components, comes last.
-bool comes_before(float a, float b) { return a > b || (std::isnan(b) && !std::isnan(a)); }
-
 }  // namespace
 
 void MixtureScorer::gather(const int64_t* which, int64_t first, int64_t count, Scratch<float>& scratch) const {
@@ -49,26 +46,6 @@ void MixtureScorer::for_each_tile(int64_t threads, std::vector<Selection>& selec
   });
 }
 
-// Writes one row of results for each selection: best first, or by position if no scores are wanted.
-void MixtureScorer::write(std::vector<Selection>& selections, int64_t threads, const Ranking& result) const {
-  const int64_t count = (int64_t)selections.size(), keep = result.keep;
-  // Starting threads takes as long as sorting a few thousand keys.
-  parallel(count, count * keep < 1 << 16 ? 1 : threads, [&](const auto& next) {
-    std::vector<uint64_t> marks;
-    for (int64_t i = next(); i >= 0; i = next()) {
-      int64_t *positions = result.positions + i * keep, found;
-      if (result.scores != nullptr) {
-        float* scores = result.scores + i * keep;
-        found = selections[i].write_ranked(positions, scores);
-        std::fill(scores + found, scores + keep, no_score);
-      } else {
-        found = selections[i].write_sorted(positions, items_.n, marks);
-      }
-      std::fill(positions + found, positions + keep, -1);
-    }
-  });
-}
-
 void MixtureScorer::best(const MixtureQueries<float>& queries, const Exclusions& excluded, int64_t threads,
                          const Ranking& result) const {
   std::vector<Selection> selections(queries.count, Selection(result.keep));
@@ -80,7 +57,7 @@ void MixtureScorer::best(const MixtureQueries<float>& queries, const Exclusions&
       local[q].offer(kernels_, scratch.scores.data(), count, first);
     }
   });
-  write(selections, threads, result);
+  write(selections, items_.n, threads, result);
 }
 
 void MixtureScorer::best_average(const float* queries, int64_t count, const Exclusions& excluded, int64_t threads,
@@ -109,7 +86,7 @@ void MixtureScorer::best_average(const float* queries, int64_t count, const Excl
     selections.assign(count, Selection(result.keep));
     search(selections);
   }
-  write(selections, threads, {result.keep, result.positions, nullptr});
+  write(selections, items_.n, threads, {result.keep, result.positions, nullptr});
 }
 
 // Selections whose thresholds are estimated from a sample of evenly spaced tiles. Without a threshold, most of the work
@@ -169,7 +146,8 @@ void MixtureScorer::largest_of_group(const MixtureQueries<float>& queries, int64
       }
     }
   });
-  if (lists > 0) write(selections, threads, {listed.keep, listed.positions + begin * lists * listed.keep, nullptr});
+  if (lists > 0)
+    write(selections, items_.n, threads, {listed.keep, listed.positions + begin * lists * listed.keep, nullptr});
 }
 
 }  // namespace softindex

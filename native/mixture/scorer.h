@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "mixture/clusters.h"
 #include "mixture/packing.h"
 #include "mixture/scratch.h"
 #include "mixture/selection.h"
@@ -18,12 +19,18 @@ class MixtureScorer {
  public:
   MixtureScorer(const Kernels& kernels, const MixtureView& view)
       : kernels_(kernels), shape_(view.shape), items_(view.items), single_(view.shape, view.gate),
-        precise_(view.shape, view.gate) {}
+        precise_(view.shape, view.gate), clusters_(view.clusters),
+        cluster_search_(kernels, single_.mixture(), clusters_) {}
+  MixtureScorer(const MixtureScorer&) = delete;
+  MixtureScorer& operator=(const MixtureScorer&) = delete;
 
   const MixtureShape& shape() const { return shape_; }
   int64_t size() const { return items_.n; }
   // Whether scores need the gates of queries and items.
   bool uses_gates() const { return single_.mixture().gated && items_.gates != nullptr; }
+  // The search through clusters; the caller checks that there are some.
+  bool has_clusters() const { return clusters_.count > 0; }
+  const ClusterSearch& clusters() const { return cluster_search_; }
 
   // The best of all items, best first.
   void best(const MixtureQueries<float>& queries, const Exclusions& excluded, int64_t threads,
@@ -68,13 +75,14 @@ class MixtureScorer {
   std::vector<Selection> start_high(int64_t count, int64_t keep, const Score& score) const;
   void largest_of_group(const MixtureQueries<float>& queries, int64_t begin, int64_t end, const Exclusions& excluded,
                         int64_t threads, float* largest, const Ranking& listed) const;
-  void write(std::vector<Selection>& selections, int64_t threads, const Ranking& result) const;
 
   const Kernels& kernels_;
   const MixtureShape shape_;
   const MixtureItems items_;
   const PackedMixture<float> single_;
   const PackedMixture<double> precise_;
+  const MixtureClusters clusters_;
+  const ClusterSearch cluster_search_;
 };
 
 }  // namespace softindex

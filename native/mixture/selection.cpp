@@ -1,6 +1,8 @@
 // Keeps the best of the scores it is given.
 #include "mixture/selection.h"
 
+#include "base/parallel.h"
+
 namespace softindex {
 
 namespace {
@@ -66,6 +68,25 @@ int64_t Selection::write_sorted(int64_t* positions, int64_t n, std::vector<uint6
   for (int64_t word = 0; word < words; ++word)
     for (uint64_t bits = marks[word]; bits != 0; bits &= bits - 1) *positions++ = word * 64 + __builtin_ctzll(bits);
   return count;
+}
+
+void write(std::vector<Selection>& selections, int64_t n, int64_t threads, const Ranking& result) {
+  const int64_t count = (int64_t)selections.size(), keep = result.keep;
+  // Starting threads takes as long as sorting a few thousand keys.
+  parallel(count, count * keep < 1 << 16 ? 1 : threads, [&](const auto& next) {
+    std::vector<uint64_t> marks;
+    for (int64_t i = next(); i >= 0; i = next()) {
+      int64_t *positions = result.positions + i * keep, found;
+      if (result.scores != nullptr) {
+        float* scores = result.scores + i * keep;
+        found = selections[i].write_ranked(positions, scores);
+        std::fill(scores + found, scores + keep, no_score);
+      } else {
+        found = selections[i].write_sorted(positions, n, marks);
+      }
+      std::fill(positions + found, positions + keep, -1);
+    }
+  });
 }
 
 }  // namespace softindex

@@ -2,14 +2,19 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "mixture/views.h"
 
 namespace softindex {
+
+// An order of all floats, larger ones first: NaN, in damaged arrays, comes last.
+inline bool comes_before(float a, float b) { return a > b || (std::isnan(b) && !std::isnan(a)); }
 
 // The best `keep` scores; ties go to the lower position. Losers are dropped in bulk.
 class Selection {
@@ -20,13 +25,11 @@ class Selection {
 
   // Offers the first `count` scores of a tile, of items first, first + 1, ... NaN and -infinity are never kept.
   void offer(const Kernels& kernels, const float* scores, int64_t count, int64_t first) {
-    uint64_t candidates = kernels.mixture_threshold_mask(scores, threshold_);
-    if (count < 64) candidates &= ((uint64_t)1 << count) - 1;
-    for (; candidates != 0; candidates &= candidates - 1) {
-      const int64_t i = __builtin_ctzll(candidates);
-      keys_.push_back(make_key(scores[i], first + i));
-    }
-    if ((int64_t)keys_.size() >= 2 * keep_ + 64) shorten();
+    offer_each(kernels, scores, count, [&](int64_t i) { return first + i; });
+  }
+  // The same, of the items at these positions.
+  void offer(const Kernels& kernels, const float* scores, int64_t count, const int64_t* positions) {
+    offer_each(kernels, scores, count, [&](int64_t i) { return positions[i]; });
   }
   void merge(const Selection& other) { keys_.insert(keys_.end(), other.keys_.begin(), other.keys_.end()); }
   int64_t size() const { return std::min(keep_, (int64_t)keys_.size()); }
@@ -47,6 +50,16 @@ class Selection {
     bits = bits >> 31 ? ~bits : bits | 0x80000000u;
     return (uint64_t)~bits << 32 | (uint64_t)position;
   }
+  template <class Position>
+  void offer_each(const Kernels& kernels, const float* scores, int64_t count, const Position& position_of) {
+    uint64_t candidates = kernels.mixture_threshold_mask(scores, threshold_);
+    if (count < 64) candidates &= ((uint64_t)1 << count) - 1;
+    for (; candidates != 0; candidates &= candidates - 1) {
+      const int64_t i = __builtin_ctzll(candidates);
+      keys_.push_back(make_key(scores[i], position_of(i)));
+    }
+    if ((int64_t)keys_.size() >= 2 * keep_ + 64) shorten();
+  }
   static int64_t position(uint64_t key) { return (int64_t)(uint32_t)key; }
   static float score(uint64_t key) {
     uint32_t bits = ~(uint32_t)(key >> 32);
@@ -61,5 +74,8 @@ class Selection {
   float threshold_;
   std::vector<uint64_t> keys_;
 };
+
+// Writes one row of results for each selection: best first, or by position if no scores are wanted. n: number of items.
+void write(std::vector<Selection>& selections, int64_t n, int64_t threads, const Ranking& result);
 
 }  // namespace softindex

@@ -4,11 +4,34 @@
 #include "base/array_reader.h"
 
 namespace softindex {
+namespace {
+
+MixtureClusters read_clusters(ArrayReader& read, const MixtureShape& shape, int64_t n, bool gated) {
+  MixtureClusters clusters;
+  const int64_t count = read.at("clusters.centres", 3).shape[0], rank = read.at("clusters.basis", 3).shape[0];
+  require(count >= 1 && rank >= 1, "clusters are empty");
+  clusters.count = count;
+  clusters.rank = rank;
+  clusters.offsets = read.required<int64_t>("clusters.offsets", {count + 1});
+  clusters.order = read.required<int64_t>("clusters.order", {n});
+  clusters.centres = read.required<float>("clusters.centres", {count, shape.item_parts, shape.d});
+  if (gated) clusters.gates = read.required<float>("clusters.gates", {count, shape.pairs()});
+  clusters.basis = read.required<float>("clusters.basis", {rank, shape.item_parts, shape.d});
+  clusters.features = read.required<float>("clusters.features", {n, rank});
+  clusters.spreads = read.required<float>("clusters.spreads", {count, rank});
+  require(clusters.offsets[0] == 0 && clusters.offsets[count] == n, "the clusters do not hold all items");
+  for (int64_t c = 0; c < count; ++c) require(clusters.size(c) >= 0, "the offsets of the clusters decrease");
+  for (int64_t place = 0; place < n; ++place)
+    require(clusters.order[place] >= 0 && clusters.order[place] < n, "a cluster holds an item that does not exist");
+  return clusters;
+}
+
+}  // namespace
 
 MixtureView make_mixture(const Arrays& arrays, int64_t query_parts) {
   ArrayReader read(arrays);
   const std::vector<int64_t>& axes = read.at("components", 3).shape;
-  MixtureView view = {{query_parts, axes[1], axes[2]}, {}, {}};
+  MixtureView view = {{query_parts, axes[1], axes[2]}, {}, {}, {}};
   const int64_t n = axes[0], pairs = view.shape.pairs();
   require(query_parts >= 1 && axes[1] >= 1 && axes[2] >= 1, "queries and items need components");
   require(n >= 1, "there are no items");
@@ -25,6 +48,7 @@ MixtureView make_mixture(const Arrays& arrays, int64_t query_parts) {
     gate.second = read.required<float>("gate.second", {pairs, gate.hidden});
     gate.second_bias = read.required<float>("gate.second_bias", {pairs});
   }
+  if (read.has("clusters.offsets")) view.clusters = read_clusters(read, view.shape, n, view.items.gates != nullptr);
   read.expect_all_used();
   return view;
 }

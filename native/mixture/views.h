@@ -32,11 +32,27 @@ struct GateWeights {
   const float *second = nullptr, *second_bias = nullptr;  // (pairs, hidden), (pairs)
 };
 
+// Items that are close to each other, and what they differ in, in few dimensions. Cluster c holds the items
+// order[offsets[c]] .. order[offsets[c + 1]]: the places of its items in the order of the clusters.
+struct MixtureClusters {
+  int64_t count = 0, rank = 0;       // no clusters if count is 0
+  const int64_t* offsets = nullptr;  // (count + 1)
+  const int64_t* order = nullptr;    // (n) position of the item at each place
+  const float* centres = nullptr;    // (count, item_parts, d) mean components
+  const float* gates = nullptr;      // (count, pairs) mean gates, or null
+  const float* basis = nullptr;      // (rank, item_parts, d) directions in which items differ from their centres
+  const float* features = nullptr;   // (n, rank) of the item at each place: its difference, in these directions
+  const float* spreads = nullptr;    // (count, rank) standard deviation of the features
+
+  int64_t size(int64_t cluster) const { return offsets[cluster + 1] - offsets[cluster]; }
+};
+
 // Everything of a learned similarity that scoring reads.
 struct MixtureView {
   MixtureShape shape;
   MixtureItems items;
   GateWeights gate;
+  MixtureClusters clusters;
 };
 
 // Reads the arrays of a stored index of learned similarities, and checks everything the kernels rely on.
@@ -71,10 +87,20 @@ struct Exclusions {
   // Overwrites the scores of excluded items among items first .. first + count.
   void apply(int64_t query, int64_t first, int64_t count, float* scores) const {
     if (lists.total() == 0) return;
-    const int64_t row = lists.count == 1 ? 0 : query;
-    const int64_t *begin = lists.positions + lists.begin(row), *end = lists.positions + lists.end(row);
-    for (const int64_t* at = std::lower_bound(begin, end, first); at != end && *at < first + count; ++at)
+    for (const int64_t *at = from(query, first), *end = end_of(query); at != end && *at < first + count; ++at)
       scores[*at - first] = no_score;
+  }
+
+  // How many of the items first .. first + count a query leaves out.
+  int64_t among(int64_t query, int64_t first, int64_t count) const {
+    return lists.total() == 0 ? 0 : from(query, first + count) - from(query, first);
+  }
+
+ private:
+  int64_t row(int64_t query) const { return lists.count == 1 ? 0 : query; }
+  const int64_t* end_of(int64_t query) const { return lists.positions + lists.end(row(query)); }
+  const int64_t* from(int64_t query, int64_t first) const {
+    return std::lower_bound(lists.positions + lists.begin(row(query)), end_of(query), first);
   }
 };
 

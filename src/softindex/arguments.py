@@ -345,9 +345,9 @@ def check_flag(value: Any, name: str) -> bool:
     raise InputError(f"{name} is {show(value)}; expected True or False.")
 
 
-def check_count(value: Any, name: str, most: int = MAX_COUNT) -> int:
-    """Return a count as an int from 1 to most; name: what the caller calls it."""
-    return _check_integer(value, name, 1, most)
+def check_count(value: Any, name: str, most: int = MAX_COUNT, *, least: int = 1) -> int:
+    """Return a count as an int from least to most; name: what the caller calls it."""
+    return _check_integer(value, name, least, most)
 
 
 def check_room(b: int, m: int) -> None:

@@ -238,8 +238,8 @@ INDEX = Table(
     ),
 )
 
-# n items, p components of an item, q of a query, c numbers in a component, pairs = p q.  The other symbols are the
-# widths of layers.
+# n items, p components of an item, q of a query, c numbers in a component, pairs = p q, k clusters, r directions in
+# which items differ from their centres.  The other symbols are the widths of layers.
 MIXTURE = Table(
     "mixture-index",
     (
@@ -261,6 +261,13 @@ MIXTURE = Table(
         Field("query.gate_second", "float32", "pairs g", "query gate", values="finite"),
         Field("query.gate_second_bias", "float32", "pairs", "query gate", values="finite"),
         Field("query.users", "float32", "u c", "users", values="finite"),
+        Field("clusters.offsets", "int64", "k+1", "clusters", since=3),
+        Field("clusters.order", "int64", "n", "clusters", since=3),
+        Field("clusters.centres", "float32", "k p c", "clusters", since=3, values="finite"),
+        Field("clusters.gates", "float32", "k pairs", "clustered gates", since=3, values="finite"),
+        Field("clusters.basis", "float32", "r p c", "clusters", since=3, values="finite"),
+        Field("clusters.features", "float32", "n r", "clusters", since=3, values="finite"),
+        Field("clusters.spreads", "float32", "k r", "clusters", since=3, values="nonnegative"),
         *_IDS,
     ),
 )

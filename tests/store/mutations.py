@@ -163,7 +163,7 @@ def calls(product):
         if spec.query is None:
             queries /= np.linalg.norm(queries, axis=-1, keepdims=True)
         users = {"users": [1, 2]} if spec.query is not None and spec.query.users is not None else {}
-        for method in ("brute-force", "two-pass", "per-embedding", "average", "combined", "auto"):
+        for method in ("brute-force", "two-pass", "per-embedding", "average", "clusters", "combined", "auto"):
             yield lambda m=method: [product.top_k(queries, 3, method=m, **users).scores]
         yield lambda: [product.top_k(queries, 3, exclude=ids, gap=0.1, **users).scores]
         yield lambda: [product.rank(queries, ids, 1, **users).scores]

@@ -498,7 +498,8 @@ class Mixture:
 
     def __init__(self, arrays: dict[str, Any], query_parts: int, target: str = "") -> None:
         """
-        The arrays by the names they are stored under: components, averages and, if there are some, gates, gate.*
+        The arrays by the names they are stored under: components, averages and, if there are some, gates, gate.*,
+        clusters.*
         """
 
     def best(
@@ -528,6 +529,24 @@ class Mixture:
     ) -> None:
         """
         Fill positions (b, keep), increasing, with the items of largest dot product of average and query (b, d).
+        """
+
+    def best_clustered(
+        self,
+        queries: Annotated[
+            NDArray[numpy.float32], dict(shape=(None, None, None, None), order="C", device="cpu", writable=False)
+        ],
+        gates: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)]
+        | None,
+        offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        excluded: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        scanned: int,
+        threads: int,
+        positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
+    ) -> None:
+        """
+        Fill positions (b, keep), increasing, with the best of about `scanned` items of promising clusters.
+        Excluded items are given by their places in the order of the clusters.
         """
 
     def largest(

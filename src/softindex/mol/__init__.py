@@ -6,8 +6,9 @@ The names for training load torch on first use.  A `MixtureIndex` does not need 
 from typing import TYPE_CHECKING, Any
 
 from softindex import optional as _optional
+from softindex.mol.building import build
 from softindex.mol.decomposition import Decomposition, decompose
-from softindex.mol.index import MixtureIndex, build
+from softindex.mol.index import MixtureIndex
 from softindex.mol.retrieval import METHODS
 from softindex.mol.sampling import SAMPLE_METHODS
 from softindex.mol.spec import Gate, ItemSide, LearnedSimilarity, QueryWeights, SimilaritySpec

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 from softindex.arguments import (
     check_count,
     check_flag,
-    check_ids,
     check_seed,
     check_threads,
 )
@@ -24,13 +23,13 @@ from softindex.kernels import Guard
 from softindex.locks import ForkLock
 from softindex.mol import storage
 from softindex.mol.calls import draws_record, make_batch, top_k_record
-from softindex.mol.items import EncodedItems, count_items, encode_items
+from softindex.mol.items import encode_items
 from softindex.mol.options import check_available, check_draws, check_search, check_slate
 from softindex.mol.queries import encode
-from softindex.mol.retrieval import SearchPlan, rank, retrieve
+from softindex.mol.retrieval import Counts, SearchPlan, rank, retrieve
 from softindex.mol.sampling import DrawOptions, draw_exactly, draw_from_candidates, log_probabilities
 from softindex.mol.snapshot import Snapshot
-from softindex.mol.spec import ItemSide, LearnedSimilarity, SimilaritySpec, check_spec
+from softindex.mol.spec import LearnedSimilarity, SimilaritySpec
 from softindex.mol.storage import KIND
 from softindex.progress import reporting
 from softindex.records import Doubles, Draws, Floats, Ids, Stored, TopK
@@ -39,9 +38,9 @@ from softindex.store import check_guards
 from softindex.store import save as save_stored
 from softindex.temperatures import Temperature, check_each_temperature
 
-__all__ = ["KIND", "MixtureIndex", "build", "from_stored"]
+__all__ = ["KIND", "MixtureIndex", "from_stored"]
 
-SearchMethod = Literal["exact", "brute-force", "two-pass", "per-embedding", "average", "combined"]
+SearchMethod = Literal["exact", "brute-force", "two-pass", "per-embedding", "average", "clusters", "combined"]
 SampleMethod = Literal["exact", "candidates"]
 Unknown = Literal["error", "ignore"]
 
@@ -144,6 +143,7 @@ class MixtureIndex:
         - "per-embedding": the best items of each pair of components.
         - "average": the items whose mean component has the largest product with the sum of the query's components.
         - "combined": both.
+        - "clusters": the items that look best from the centre of their cluster; most clusters are not looked into.
 
         With one pair of components the logit is the score, and every method scores all items.
 
@@ -152,10 +152,9 @@ class MixtureIndex:
                 takes components.
             k: Number of items to return.
             method: How to search.
-            candidates: Number of candidates.  "per-embedding" takes it for each pair (default k; fewer are enough
-                if the pairs together have k different ones), "average" in total (default 500, or 4 k if that is more).
-                "combined" takes a pair of numbers, for each pair and by the average (default k / 10 and as above); a
-                single number is used for both, so more items are scored.
+            candidates: Number of candidates: for each pair with "per-embedding" (default k; fewer are enough if the
+                pairs together have k different ones), in total with "average" (default 500, or 4 k if that is more) and
+                "clusters" (500 or 20 k).  "combined" takes two numbers (k / 10 and 500 or 4 k); one stands for both.
             gap: Add candidates until the gap of the result is at most this, or `candidates` (default: all items) are
                 used up.  The `gap` of the result says whether it was reached.  Approximate methods only.
             exclude: Ids not to return, for all queries or one sequence per query; or booleans in the order of `ids`.
@@ -207,7 +206,7 @@ class MixtureIndex:
             lists = lists * len(batch)
         if min(len(positions) for positions in lists) < count:
             raise InputError(f"k is {count} but a query has fewer candidates; pass at least k different ids per query.")
-        plan = SearchPlan("average", count, 0, 1, None, workers)
+        plan = SearchPlan("average", count, Counts(by_average=1), None, workers)
         return top_k_record(snapshot, rank(snapshot.scorer, batch, lists, plan), batch.side.single)
 
     def sample(
@@ -358,33 +357,6 @@ class MixtureIndex:
         with reporting(progress) as report:
             saving = None if report is None else partial(report, "saving")
             save_stored(path, storage.to_stored(self._snapshot), progress=saving)
-
-
-def build(similarity: LearnedSimilarity, items: Any, *, ids: Any = None) -> MixtureIndex:
-    """Build an index: compute the components, gates and averages of all items, once.
-
-    Args:
-        similarity: A `MixtureOfLogits`, `DotProduct` or `MaxSim`, or any object with the methods of
-            `LearnedSimilarity`.
-        items: Items as `similarity.item_side` takes them; it gets a block of them at a time.
-        ids: Integers or strings, one per item; None uses row numbers.
-
-    Returns:
-        The index.
-
-    Raises:
-        InputError: When the similarity, the items or the ids are invalid.
-    """
-    if not (hasattr(similarity, "spec") and hasattr(similarity, "item_side")):
-        raise InputError(
-            f"a {type(similarity).__name__} is no similarity; pass an object with spec() and item_side(items)."
-        )
-    if isinstance(items, ItemSide):
-        raise InputError("items are an ItemSide; pass the items that item_side of the similarity takes.")
-    spec = check_spec(similarity.spec())
-    chosen = None if ids is None else check_ids(ids, count_items(items))
-    snapshot = Snapshot.start(spec, EncodedItems.measure(*encode_items(similarity, spec, items)), chosen)
-    return MixtureIndex(snapshot, similarity)
 
 
 def from_stored(stored: Stored) -> MixtureIndex:

@@ -8,7 +8,7 @@ import numpy as np
 
 from softindex.arguments import check_count, check_room
 from softindex.errors import InputError, MethodError, show
-from softindex.mol.retrieval import METHODS, SearchPlan
+from softindex.mol.retrieval import METHODS, Counts, SearchPlan
 from softindex.mol.sampling import SAMPLE_METHODS, DrawOptions
 from softindex.mol.scorer import QueryBatch
 from softindex.mol.snapshot import Snapshot
@@ -16,7 +16,11 @@ from softindex.mol.snapshot import Snapshot
 __all__ = ["DEFAULT_CANDIDATES", "check_available", "check_draws", "check_method", "check_search", "check_slate"]
 
 DEFAULT_CANDIDATES = 500
-"""Smallest number of candidates by the average where the caller gives none."""
+"""Smallest number of candidates by averages or clusters where the caller gives none."""
+AVERAGE_CANDIDATES = 4
+"""Candidates by the average for each of the k items, where that is more."""
+CLUSTER_CANDIDATES = 20
+"""The same by clusters: they cost less to find."""
 
 
 def check_method(method: Any, methods: tuple[str, ...]) -> str:
@@ -33,15 +37,17 @@ def check_search(snapshot: Snapshot, k: int, method: Any, *, candidates: Any, ga
     if name in ("exact", "brute-force", "two-pass"):
         if candidates is not None or gap is not None:
             raise InputError(f"method {name!r} is exact and takes neither candidates nor a gap; leave them out.")
-        return SearchPlan(name, k, 0, 0, None, threads)
+        return SearchPlan(name, k, Counts(), None, threads)
+    if name == "clusters" and snapshot.clusters is None and pairs > 1:
+        raise InputError("this index was built without clusters; build it again with them, or use another method.")
     accepted = None if gap is None else _check_gap(gap)
-    per_pair, by_average = _candidate_counts(k, name, candidates, all_items=n if accepted is not None else None)
-    if per_pair * pairs + by_average < k:
+    counts = _candidate_counts(k, name, candidates, all_items=n if accepted is not None else None)
+    most = counts.per_pair * pairs + counts.by_average + counts.by_cluster
+    if most < k:
         raise InputError(
-            f"candidates is {show(candidates)} but k is {k}: that is at most {per_pair * pairs + by_average} "
-            "candidates in all; pass more."
+            f"candidates is {show(candidates)} but k is {k}: that is at most {most} candidates in all; pass more."
         )
-    return SearchPlan(name, k, min(per_pair, n), min(by_average, n), accepted, threads)
+    return SearchPlan(name, k, Counts(*(min(count, n) for count in counts)), accepted, threads)
 
 
 def check_draws(method: Any, candidates: Any) -> tuple[str, int]:
@@ -83,18 +89,20 @@ def _check_gap(gap: Any) -> float:
     return float(gap)
 
 
-def _candidate_counts(k: int, method: str, candidates: Any, *, all_items: int | None) -> tuple[int, int]:
-    """Number of candidates for each pair, and by the average; all_items: the default where a gap is to be reached."""
+def _candidate_counts(k: int, method: str, candidates: Any, *, all_items: int | None) -> Counts:
+    """The numbers of candidates of an approximate method; all_items: the default where a gap is to be reached."""
     if isinstance(candidates, (tuple, list)):
         if method != "combined" or len(candidates) != 2:
             raise InputError(
                 f"candidates is {show(candidates)}; expected one number, or a pair of numbers for method 'combined'."
             )
-        per_pair, by_average = (check_count(count, "candidates") for count in candidates)
-    elif candidates is not None:
-        per_pair = by_average = check_count(candidates, "candidates")
-    elif all_items is not None:
-        per_pair = by_average = all_items
-    else:
-        per_pair, by_average = k if method == "per-embedding" else max(1, k // 10), max(DEFAULT_CANDIDATES, 4 * k)
-    return per_pair * (method != "average"), by_average * (method != "per-embedding")
+        return Counts(*(check_count(count, "candidates") for count in candidates))
+    given = all_items if candidates is None else check_count(candidates, "candidates")
+    if method == "per-embedding":
+        return Counts(per_pair=given or k)
+    if method == "clusters":
+        return Counts(by_cluster=given or max(DEFAULT_CANDIDATES, CLUSTER_CANDIDATES * k))
+    by_average = given or max(DEFAULT_CANDIDATES, AVERAGE_CANDIDATES * k)
+    if method == "average":
+        return Counts(by_average=by_average)
+    return Counts(given or max(1, k // 10), by_average)

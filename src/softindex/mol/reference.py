@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from softindex.mol.clusters import ItemClusters
 from softindex.mol.spec import SimilaritySpec
-from softindex.records import Doubles
+from softindex.records import Doubles, Integers
 
-__all__ = ["gate_weights", "logits", "scores", "silu"]
+__all__ = ["cluster_candidates", "expansions", "gate_weights", "logits", "scores", "silu"]
 
 
 def silu(x: Any) -> Doubles:
@@ -57,3 +58,34 @@ def scores(
     """(b, n) similarity of every query to every item."""
     pair_logits = logits(spec, queries, items)
     return np.asarray((gate_weights(spec, pair_logits, query_gates, item_gates) * pair_logits).sum(axis=2))
+
+
+def expansions(
+    spec: SimilaritySpec, clusters: ItemClusters, queries: NDArray[Any], query_gates: NDArray[Any] | None = None
+) -> tuple[Doubles, Doubles]:
+    """(b, k) scores of the centres of clusters and (b, k, r) their slopes along the directions of the basis.
+
+    A slope holds the weights of the pairs fixed at what they are at the centre: the gate's own slope is left out.
+    """
+    pair_logits = logits(spec, queries, clusters.centres)
+    weights = gate_weights(spec, pair_logits, query_gates, clusters.gates)
+    slopes = np.einsum("bkp,brp->bkr", weights, logits(spec, queries, clusters.basis))
+    return np.asarray((weights * pair_logits).sum(axis=2)), np.asarray(slopes)
+
+
+def cluster_candidates(clusters: ItemClusters, scores: Doubles, slopes: Doubles, keep: int, scanned: int) -> Integers:
+    """(at most keep,) positions of the candidates of one query, given its expansions (k,) and (k, r).
+
+    Clusters are visited by the maximum that is expected of their items, if these are normal, until at least `scanned`
+    items were seen.  The candidates are those of the largest expanded scores.
+    """
+    sizes = np.diff(clusters.offsets)
+    deviations = np.sqrt(np.square(slopes * clusters.spreads.astype(np.float64)).sum(axis=1))
+    expected = scores + np.sqrt(2 * np.log(np.maximum(sizes, 1))) * deviations
+    visited = np.argsort(-expected, kind="stable")
+    visited = visited[: 1 + np.searchsorted(np.cumsum(sizes[visited]), scanned)]
+    labels = np.repeat(np.arange(len(clusters)), sizes)
+    expanded = scores[labels] + (slopes[labels] * clusters.features).sum(axis=1)
+    expanded[~np.isin(labels, visited)] = -np.inf
+    best = np.argsort(-expanded)[: min(keep, int(sizes[visited].sum()))]
+    return np.asarray(clusters.order[best])

@@ -18,9 +18,9 @@ from softindex.errors import InputError
 from softindex.mol.scorer import PositionLists, QueryBatch, Scorer, not_numbers
 from softindex.records import Doubles, Floats, Integers
 
-__all__ = ["METHODS", "Retrieved", "SearchPlan", "rank", "retrieve"]
+__all__ = ["METHODS", "Counts", "Retrieved", "SearchPlan", "rank", "retrieve"]
 
-METHODS = ("exact", "brute-force", "two-pass", "per-embedding", "average", "combined")
+METHODS = ("exact", "brute-force", "two-pass", "per-embedding", "average", "clusters", "combined")
 SPARE = 4
 """A scan keeps this many times k items: most items that rounding may confuse with the k-th are among them."""
 MAX_SURVIVORS = 0.6
@@ -38,15 +38,23 @@ FindBest = Callable[[Integers, QueryBatch, int], tuple[Integers, Floats]]
 """find(rows, their queries, keep): positions and scores (b, keep), best first; -1 and -inf where there are fewer."""
 
 
+class Counts(NamedTuple):
+    """Numbers of candidates, by how they are found; 0 for none."""
+
+    per_pair: int = 0
+    """For each pair of components, by their logit."""
+    by_average: int = 0
+    """By the average of their components."""
+    by_cluster: int = 0
+    """From the most promising clusters."""
+
+
 class SearchPlan(NamedTuple):
     """Options of one call, checked."""
 
     method: str
     k: int
-    per_pair: int
-    """Candidates for each pair of components; 0 for none."""
-    by_average: int
-    """Candidates by the average of their components; 0 for none."""
+    candidates: Counts
     gap: float | None
     """Largest gap that the caller accepts; None where the number of candidates is fixed."""
     threads: int
@@ -156,13 +164,12 @@ def approximate(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieve
     if plan.gap is None:
         return _score_candidates(scorer, batch, plan, None)
     result, rows = Retrieved.empty(len(batch), plan.k), np.arange(len(batch))
-    most = max(plan.per_pair, plan.by_average)
+    most = max(plan.candidates)
     share = min(1.0, max(plan.k, 64) / most)
     # The largest logits are the same for any number of candidates; the lists of each pair are not.
-    largest = None if plan.per_pair else scorer.largest(batch, 0, plan.threads)[0]
+    largest = None if plan.candidates.per_pair else scorer.largest(batch, 0, plan.threads)[0]
     while len(rows):
-        per_pair, by_average = (int(np.ceil(share * count)) for count in (plan.per_pair, plan.by_average))
-        smaller = plan._replace(per_pair=per_pair, by_average=by_average)
+        smaller = plan._replace(candidates=Counts(*(int(np.ceil(share * count)) for count in plan.candidates)))
         logits = None if largest is None else [largest[row] for row in rows.tolist()]
         step = _score_candidates(scorer, batch.take(rows), smaller, logits)
         result.put(rows, step)
@@ -221,14 +228,15 @@ def _score_candidates(
 ) -> Retrieved:
     """Score as many candidates as the plan says; largest: logits (n,) of each query, where they are known."""
     lists: list[list[Integers]] = [[] for _ in range(len(batch))]
-    if plan.by_average:
-        nearest = scorer.best_average(batch, min(plan.by_average, scorer.n), plan.threads)
-        for row, near in zip(lists, nearest, strict=True):
-            row.append(near)
+    per_pair, by_average, by_cluster = plan.candidates
+    for count, find in ((by_average, scorer.best_average), (by_cluster, scorer.best_clustered)):
+        if count:
+            for row, found in zip(lists, find(batch, min(count, scorer.n), plan.threads), strict=True):
+                row.append(found)
     outside = batch.errors.ceiling
-    # The average says nothing about single logits; a useful gap needs the largest logit of every item.
-    if largest is None and (plan.per_pair or plan.gap is not None):
-        logits, by_pair = scorer.largest(batch, min(plan.per_pair, scorer.n), plan.threads)
+    # Neither averages nor clusters bound single logits; a useful gap needs the largest logit of every item.
+    if largest is None and (per_pair or plan.gap is not None):
+        logits, by_pair = scorer.largest(batch, min(per_pair, scorer.n), plan.threads)
         largest = list(logits)
         if by_pair is not None:
             expected = np.minimum(by_pair.shape[2], batch.available)
@@ -369,5 +377,6 @@ _METHODS = {
     "two-pass": two_pass,
     "per-embedding": approximate,
     "average": approximate,
+    "clusters": approximate,
     "combined": approximate,
 }

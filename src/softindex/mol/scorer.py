@@ -14,6 +14,7 @@ from softindex.blas import blas_threads
 from softindex.errors import CorruptIndexError, InputError
 from softindex.fields import flatten
 from softindex.kernels import NativeMixture, preferred_target
+from softindex.mol.clusters import ItemClusters
 from softindex.mol.items import EncodedItems
 from softindex.mol.queries import QuerySide
 from softindex.mol.score_errors import DOUBLE, SINGLE, ErrorBounds, Errors
@@ -24,6 +25,10 @@ __all__ = ["PositionLists", "QueryBatch", "Scorer", "not_numbers", "pack"]
 
 GROUP_VALUES = 1 << 25
 """Largest logits in memory at once: 128 MB."""
+SCANNED = 10
+"""A search by clusters looks at this many items for each candidate that it keeps."""
+LEAST_CLUSTERS = 16
+"""And at no fewer items than this many clusters have on average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +121,19 @@ class QueryBatch:
 class Scorer:
     """Scores of the items of an index.  The items are not copied."""
 
-    __slots__ = ("_bounds", "_items", "_native", "spec")
+    __slots__ = ("_bounds", "_clusters", "_items", "_native", "_places", "spec")
 
-    def __init__(self, spec: SimilaritySpec, items: EncodedItems) -> None:
+    def __init__(self, spec: SimilaritySpec, items: EncodedItems, clusters: ItemClusters | None = None) -> None:
         arrays = {"components": items.components, "averages": items.averages}
         if items.gates is not None:
             arrays["gates"] = items.gates
         if spec.gate is not None:
             arrays |= flatten(spec.gate, "gate.")
+        if clusters is not None:
+            arrays |= flatten(clusters, "clusters.")
+            self._places = cache(clusters.places)
         self._native = NativeMixture(arrays, spec.query_components, preferred_target())
-        self.spec, self._items = spec, items
+        self.spec, self._items, self._clusters = spec, items, clusters
         self._bounds = ErrorBounds(spec, items.lengths, items.gate_sizes)
 
     @property
@@ -182,10 +190,21 @@ class Scorer:
         positions = np.empty((len(batch), keep), np.int64)
         out = batch.excluded
         self._native.best_average(batch.summed, out.offsets, out.positions, threads, positions)
-        counts = np.minimum(batch.available, keep)
-        if (positions[np.arange(len(batch)), counts - 1] < 0).any():
-            raise not_numbers("averages of items")
-        return [row[:count] for row, count in zip(positions, counts.tolist(), strict=True)]
+        return _without_gaps(batch, positions, "averages of items")
+
+    def best_clustered(self, batch: QueryBatch, keep: int, threads: int) -> list[Integers]:
+        """At most `keep` positions per query, increasing: the largest expanded scores in the most promising clusters.
+
+        See `reference.expansions`.  The index must have clusters.
+        """
+        positions, out = np.empty((len(batch), keep), np.int64), batch.excluded
+        if len(out.positions):
+            out = PositionLists.of([np.sort(self._places()[row]) for row in out.split(out.positions)])
+        scanned = max(SCANNED * keep, LEAST_CLUSTERS * self.n // len(self._clusters or [0]))
+        self._native.best_clustered(
+            batch.packed, batch.side.gates, out.offsets, out.positions, scanned, threads, positions
+        )
+        return _without_gaps(batch, positions, "clusters of items")
 
     def largest(self, batch: QueryBatch, keep: int, threads: int) -> tuple[Floats, Integers | None]:
         """(b, n) largest logit of each item, -inf where it is excluded.
@@ -227,6 +246,14 @@ class Scorer:
             dots = batch.scaled.reshape(-1, self.spec.component_dim) @ some.reshape(-1, self.spec.component_dim).T
         dots = dots.reshape(len(batch), self.spec.query_components, len(some), self.spec.item_components)
         return np.asarray(dots.max(axis=(1, 3)))
+
+
+def _without_gaps(batch: QueryBatch, positions: Integers, what: str) -> list[Integers]:
+    """The positions (b, keep) as one array per query; every item that a query may return can be among them."""
+    counts = np.minimum(batch.available, positions.shape[1])
+    if (positions[np.arange(len(batch)), counts - 1] < 0).any():
+        raise not_numbers(what)
+    return [row[:count] for row, count in zip(positions, counts.tolist(), strict=True)]
 
 
 def pack(queries: NDArray[Any]) -> NDArray[Any]:

@@ -9,6 +9,7 @@ import numpy as np
 from softindex.arguments import check_ids
 from softindex.errors import CorruptIndexError, InputError
 from softindex.ids import IdMap, RowIds, id_map
+from softindex.mol.clusters import ItemClusters
 from softindex.mol.items import EncodedItems
 from softindex.mol.scorer import PositionLists, Scorer
 from softindex.mol.spec import SimilaritySpec
@@ -29,18 +30,22 @@ class Snapshot(NamedTuple):
     ids: IdMap
     next_row: int
     """Id of the next item where ids are row numbers; -1 where the caller chose the ids."""
+    clusters: ItemClusters | None
     scorer: Scorer
 
     @classmethod
-    def of(cls, spec: SimilaritySpec, items: EncodedItems, ids: IdMap, next_row: int) -> Snapshot:
+    def of(
+        cls, spec: SimilaritySpec, items: EncodedItems, ids: IdMap, next_row: int, clusters: ItemClusters | None
+    ) -> Snapshot:
         """Snapshot of these items."""
-        return cls(spec, items, ids, next_row, Scorer(spec, items))
+        return cls(spec, items, ids, next_row, clusters, Scorer(spec, items, clusters))
 
     @classmethod
-    def start(cls, spec: SimilaritySpec, items: EncodedItems, ids: Ids | None) -> Snapshot:
-        """Snapshot of the first items, with the caller's ids or with row numbers."""
+    def start(cls, spec: SimilaritySpec, items: EncodedItems, ids: Ids | None, clusters: int) -> Snapshot:
+        """Snapshot of the first items, with the caller's ids or with row numbers; clusters: how many, 0 for none."""
         n = len(items.components)
-        return cls.of(spec, items, *((_rows(n), n) if ids is None else (_named(ids), NAMED)))
+        fitted = ItemClusters.fit(items.components, items.gates, clusters) if clusters else None
+        return cls.of(spec, items, *((_rows(n), n) if ids is None else (_named(ids), NAMED)), fitted)
 
     @property
     def n(self) -> int:
@@ -56,7 +61,8 @@ class Snapshot(NamedTuple):
         m = len(components)
         id_table = self._ids_with(check_ids(ids, m), m)
         next_row = self.next_row + m if self.next_row >= 0 else NAMED
-        return Snapshot.of(self.spec, self.items.join(components, gates), id_table, next_row)
+        clusters = None if self.clusters is None else self.clusters.join(components, gates)
+        return Snapshot.of(self.spec, self.items.join(components, gates), id_table, next_row, clusters)
 
     def remove(self, ids: Any) -> Snapshot:
         """Snapshot without the items with these ids."""
@@ -66,7 +72,8 @@ class Snapshot(NamedTuple):
         kept: Integers = np.setdiff1d(np.arange(self.n), self._check_positions(positions))
         if len(kept) == 0:
             raise InputError("this would remove every item; keep at least one.")
-        return Snapshot.of(self.spec, self.items.take(kept), _named(self.ids.at(kept)), self.next_row)
+        clusters = None if self.clusters is None else self.clusters.take(kept)
+        return Snapshot.of(self.spec, self.items.take(kept), _named(self.ids.at(kept)), self.next_row, clusters)
 
     def find(self, ids: Any, b: int, *, name: str, unknown: str = "error") -> PositionLists:
         """Positions of ids: one list for all of b queries, or one per query; name: the caller's word for the ids."""

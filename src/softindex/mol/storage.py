@@ -12,6 +12,7 @@ from softindex.errors import InputError
 from softindex.fields import MIXTURE, check_choices, damaged, flatten, is_small, whole_number
 from softindex.id_checks import check_id_map
 from softindex.ids import IdMap, IntegerIds, RowIds, StringIds, id_map_from_arrays
+from softindex.mol.clusters import ItemClusters
 from softindex.mol.components import check_item_side
 from softindex.mol.items import EncodedItems
 from softindex.mol.snapshot import NAMED, Snapshot
@@ -21,7 +22,7 @@ from softindex.records import Json, Stored
 __all__ = ["KIND", "from_stored", "to_stored"]
 
 KIND = MIXTURE.kind
-LAZY = {"components", "gates", "averages"}
+LAZY = {"components", "gates", "averages", "clusters.features"}
 """Large arrays that are checked when the index is first used."""
 ROUNDED = 1e-5
 """Relative difference allowed: sums in another order round differently."""
@@ -31,8 +32,8 @@ def to_stored(snapshot: Snapshot) -> Stored:
     """Parameters and arrays to save."""
     spec, ids = snapshot.spec, snapshot.ids
     arrays = flatten(snapshot.items) | ids.arrays()
-    for prefix, weights in (("gate.", spec.gate), ("query.", spec.query)):
-        arrays |= {} if weights is None else flatten(weights, prefix)
+    for prefix, record in (("gate.", spec.gate), ("query.", spec.query), ("clusters.", snapshot.clusters)):
+        arrays |= {} if record is None else flatten(record, prefix)
     parameters = {
         "query_components": spec.query_components,
         "item_components": spec.item_components,
@@ -45,6 +46,7 @@ def to_stored(snapshot: Snapshot) -> Stored:
         "ids": ids.kind,
         "next_row": snapshot.next_row,
         "n": snapshot.n,
+        "clusters": 0 if snapshot.clusters is None else len(snapshot.clusters),
     }
     return Stored(KIND, parameters, arrays, MIXTURE.version_of(arrays))
 
@@ -57,7 +59,8 @@ CHOICES = {
 
 def from_stored(stored: Stored) -> Snapshot:
     """The snapshot that was saved; CorruptIndexError if a parameter or array is missing or does not fit."""
-    parameters, arrays = stored.parameters, stored.arrays
+    parameters: Json = {"clusters": 0, **stored.parameters}
+    arrays = stored.arrays
     check_choices(parameters, CHOICES)
     MIXTURE.check(stored, _sizes(parameters), _groups(parameters, arrays))
     try:
@@ -69,19 +72,28 @@ def from_stored(stored: Stored) -> Snapshot:
             arrays["lengths"],
             arrays.get("gate_sizes"),
         )
+        clusters = _clusters(arrays) if parameters["clusters"] else None
         if stored.verified or all(is_small(arrays[name]) for name in ("components", "gates") if name in arrays):
-            _check_items(spec, items)
+            _check_items(spec, items, clusters)
     except InputError as error:
         # A build would refuse these arrays, so none was saved like this.
         raise damaged(str(error).rstrip(".")) from error
     ids = id_map_from_arrays(parameters["ids"], arrays)
     if stored.verified or all(map(is_small, ids.arrays().values())):
         check_id_map(ids)
-    return Snapshot.of(spec, items, ids, _next_row(parameters, ids))
+    return Snapshot.of(spec, items, ids, _next_row(parameters, ids), clusters)
 
 
-def _check_items(spec: SimilaritySpec, items: EncodedItems) -> None:
-    """Check that the averages, and the sizes that bound scores, are those of the components and gates."""
+def _clusters(arrays: Mapping[str, NDArray[Any]]) -> ItemClusters:
+    clusters = ItemClusters(**{"gates": None, **_record(arrays, "clusters.")})
+    problem = clusters.problem()
+    if problem is not None:
+        raise damaged(problem)
+    return clusters
+
+
+def _check_items(spec: SimilaritySpec, items: EncodedItems, clusters: ItemClusters | None) -> None:
+    """Check that what is stored about components and gates is theirs: averages, features and sizes."""
     check_item_side(spec, ItemSide(items.components, items.gates))
     again = EncodedItems.measure(items.components, items.gates)
     if np.abs(again.averages - items.averages).max() > ROUNDED * max(float(again.lengths.max()), 1e-30):
@@ -90,6 +102,8 @@ def _check_items(spec: SimilaritySpec, items: EncodedItems) -> None:
         raise damaged("lengths are not those of the components")
     if again.gate_sizes is not None and not np.array_equal(again.gate_sizes, np.asarray(items.gate_sizes)):
         raise damaged("gate_sizes are not those of the gates")
+    if clusters is not None and clusters.feature_error(items.components) > ROUNDED * float(again.lengths.max()):
+        raise damaged("clusters.features are not those of the components")
 
 
 def _next_row(parameters: Json, ids: IdMap) -> int:
@@ -105,7 +119,8 @@ def _sizes(parameters: Json) -> dict[str, int]:
     """Lengths of axes, by the symbols of the table."""
     names = {"n": "n", "p": "item_components", "q": "query_components", "c": "component_dim"}
     sizes = {symbol: whole_number(parameters, name, 1) for symbol, name in names.items()}
-    return sizes | {"pairs": sizes["p"] * sizes["q"], "2": 2}
+    k = whole_number(parameters, "clusters")
+    return sizes | {"pairs": sizes["p"] * sizes["q"], "2": 2, "k": k, "k+1": k + 1}
 
 
 def _groups(parameters: Json, arrays: Mapping[str, NDArray[Any]]) -> set[str]:
@@ -117,14 +132,13 @@ def _groups(parameters: Json, arrays: Mapping[str, NDArray[Any]]) -> set[str]:
         "query gate": parameters["query"] and parameters["item_gates"],
         # No parameter says so, but without its last component a query would not fit the spec.
         "users": "query.users" in arrays,
+        "clusters": parameters["clusters"] > 0,
+        "clustered gates": parameters["clusters"] > 0 and parameters["item_gates"],
     }
     return {name for name, present in groups.items() if present} | {parameters["ids"], f"keyed {parameters['ids']}"}
 
 
 def _spec(parameters: Json, arrays: Mapping[str, NDArray[Any]]) -> SimilaritySpec:
-    def weights(prefix: str) -> dict[str, Any]:
-        return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
     return check_spec(
         SimilaritySpec(
             parameters["query_components"],
@@ -132,8 +146,13 @@ def _spec(parameters: Json, arrays: Mapping[str, NDArray[Any]]) -> SimilaritySpe
             parameters["component_dim"],
             parameters.get("temperature"),  # type: ignore[arg-type]
             parameters["normalised"],
-            Gate(**weights("gate.")) if parameters["gate"] else None,
-            QueryWeights(**weights("query.")) if parameters["query"] else None,
+            Gate(**_record(arrays, "gate.")) if parameters["gate"] else None,
+            QueryWeights(**_record(arrays, "query.")) if parameters["query"] else None,
             parameters["item_gates"],
         )
     )
+
+
+def _record(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, Any]:
+    """The arrays that `flatten` gave this prefix, by their fields."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
