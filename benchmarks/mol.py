@@ -97,6 +97,7 @@ def run(options):
             ("average", 200),
             ("average", 500),
             ("average", 4000),
+            ("clusters", 500),
             ("per-embedding", 100),
             ("combined", (5, 200)),
         ],
@@ -107,7 +108,7 @@ def run(options):
     begin = time.perf_counter()
     index = mol.build(similarity, items)
     built = time.perf_counter() - begin
-    large = compare(index, [("brute-force", None), ("average", 4000)], rounds=5)
+    large = compare(index, [("brute-force", None), ("average", 4000), ("clusters", 4000)], rounds=5)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return [
         Table(

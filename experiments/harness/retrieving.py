@@ -18,7 +18,7 @@ def ways(items):
     """Methods and numbers of candidates to compare for this many items."""
     yield "brute-force", None
     yield "two-pass", None
-    for method, counts in (("average", CANDIDATES), ("per-embedding", PER_PAIR)):
+    for method, counts in (("clusters", CANDIDATES), ("average", CANDIDATES), ("per-embedding", PER_PAIR)):
         yield from ((method, count) for count in counts if count < items)
     yield from (("combined", counts) for counts in BOTH if counts[1] < items)
 

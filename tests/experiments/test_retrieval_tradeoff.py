@@ -24,7 +24,14 @@ def test_every_method_is_measured_against_brute_force():
     shape = {"query_components": 4, "item_components": 4, "component_dim": 4}
     index = mol.build(mol.MixtureOfLogits(6, 6, **shape).eval(), torch.randn(1500, 6).numpy())
     measured = measure(index, np.random.default_rng(1).standard_normal((8, 6), dtype=np.float32))
-    assert {method for method, _ in measured} == {"brute-force", "two-pass", "average", "per-embedding", "combined"}
+    assert {method for method, _ in measured} == {
+        "brute-force",
+        "two-pass",
+        "average",
+        "per-embedding",
+        "clusters",
+        "combined",
+    }
     assert measured["brute-force", None]["recall"] == measured["two-pass", None]["recall"] == 1
     # More candidates of the same order include the fewer.
     assert measured["average", 200]["recall"] <= measured["average", 500]["recall"]
