@@ -40,7 +40,7 @@ GRID = (
     ("two-pass", None),
     *(("average", count) for count in (200, 500, 1000, 2000, 4000, 8000, 16_000, 24_000, 32_000, 40_000, 64_000)),
     *(("per-embedding", count) for count in (20, 50, 100, 200, 500, 1000, 2000, 4000)),
-    *(("clusters", count) for count in (100, 200, 500, 1000, 2000, 4000, 8000)),
+    *(("clusters", count) for count in (200, 500, 1000, 2000, 4000, 6000, 8000, 16_000)),
     *(("combined", counts) for counts in ((20, 500), (50, 1000), (100, 2000), (200, 4000), (500, 16_000))),
 )
 """Methods and their candidates; those of half of the items or more are left out."""

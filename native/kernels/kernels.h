@@ -87,10 +87,11 @@ struct ColumnMoments {
 template <class Real>
 struct Mixture {
   int64_t query_parts, item_parts, d;
-  int64_t hidden;                    // a multiple of four
-  bool gated;                        // if not, the score is the mean over the query's parts of the largest logit
-  const Real *first, *first_bias;    // (hidden, pairs)
-  const Real *second, *second_bias;  // (pairs, hidden)
+  int64_t hidden;                        // a multiple of four
+  bool gated;                            // if not, the score is the mean over the query's parts of the largest logit
+  const Real *first, *first_bias;        // (hidden, pairs)
+  const Real *second, *second_bias;      // (pairs, hidden)
+  const Real *first_back, *second_back;  // transposed: (pairs, hidden), (hidden, pairs)
 };
 
 #define SOFTINDEX_POINTER(result, name, parameters) result(*name) parameters;

@@ -52,7 +52,9 @@
   KERNEL(void, mixture_scores,                                                                                         \
          (const Mixture<float>& mixture, const float* query, const float* query_gates, const float* columns,           \
           const float* item_gates, float* work, float* scores))                                                        \
-  KERNEL(void, mixture_weights, (const Mixture<float>& mixture, const float* work, float* weights))                    \
+  KERNEL(                                                                                                              \
+      void, mixture_slopes,                                                                                            \
+      (const Mixture<float>& mixture, const float* query_gates, const float* item_gates, float* work, float* slopes))  \
   KERNEL(void, mixture_scores_double,                                                                                  \
          (const Mixture<double>& mixture, const double* query, const double* query_gates, const double* columns,       \
           const double* item_gates, double* work, double* scores))                                                     \

@@ -13,8 +13,12 @@
 namespace softindex {
 namespace {
 
+constexpr double deviations = 2.3;  // of a cluster's items: one in a hundred lies higher
+
 // A mixture without a gate whose logits are the products of `rows` vectors of length d with columns.
-Mixture<float> plain(int64_t rows, int64_t d) { return {rows, 1, d, 0, false, nullptr, nullptr, nullptr, nullptr}; }
+Mixture<float> plain(int64_t rows, int64_t d) {
+  return {rows, 1, d, 0, false, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+}
 
 }  // namespace
 
@@ -22,12 +26,12 @@ Mixture<float> plain(int64_t rows, int64_t d) { return {rows, 1, d, 0, false, nu
 struct ClusterSearch::Workspace {
   const int64_t tile, pairs, length, rank;
   Scratch<float> scratch;
-  AlignedVector<float> weights, slopes, expected;
+  AlignedVector<float> by_logit, slopes, promise;
 
   Workspace(const Kernels& kernels, const Mixture<float>& mixture, const MixtureClusters& clusters)
       : tile(kernels.mixture_tile()), pairs(mixture.query_parts * mixture.item_parts),
         length(mixture.item_parts * mixture.d), rank(clusters.rank), scratch(mixture, clusters.gates != nullptr, tile),
-        weights(pairs * tile), slopes(rank * tile), expected(tile) {
+        by_logit(pairs * tile), slopes(rank * tile), promise(tile) {
     scratch.columns.resize(std::max(length, rank) * tile);
   }
 
@@ -63,13 +67,12 @@ void ClusterSearch::expand(const MixtureQueries<float>& queries, int64_t q, cons
   Scratch<float>& scratch = work.scratch;
   kernels_.mixture_scores(mixture_, queries.query(q), queries.gates(q), scratch.columns.data(), scratch.gates.data(),
                           scratch.work.data(), scratch.scores.data());
-  kernels_.mixture_weights(mixture_, scratch.work.data(), work.weights.data());
-  kernels_.mixture_logits(plain(work.rank, work.pairs), logit_slopes.data(), work.weights.data(), work.slopes.data());
+  kernels_.mixture_slopes(mixture_, queries.gates(q), scratch.gates.data(), scratch.work.data(), work.by_logit.data());
+  kernels_.mixture_logits(plain(work.rank, work.pairs), logit_slopes.data(), work.by_logit.data(), work.slopes.data());
 }
 
-// expected (tile): the scores of clusters first .. first + count, plus the deviation that the best of as many normal
-// numbers as the cluster has items is expected to have at most.
-void ClusterSearch::add_deviations(int64_t first, int64_t count, Workspace& work) const {
+// promise (tile): the score that few items of clusters first .. first + count exceed, if their features are normal.
+void ClusterSearch::weigh_promise(int64_t first, int64_t count, Workspace& work) const {
   for (int64_t i = 0; i < count; ++i) {
     const float* spreads = clusters_.spreads + (first + i) * work.rank;
     double variance = 0;
@@ -77,20 +80,19 @@ void ClusterSearch::add_deviations(int64_t first, int64_t count, Workspace& work
       const double deviation = (double)work.slopes[r * work.tile + i] * spreads[r];
       variance += deviation * deviation;
     }
-    const double most = std::sqrt(2 * std::log((double)std::max<int64_t>(1, clusters_.size(first + i))));
-    work.expected[i] = (float)(work.scratch.scores[i] + most * std::sqrt(variance));
+    work.promise[i] = (float)(work.scratch.scores[i] + deviations * std::sqrt(variance));
   }
 }
 
-// The route of one query, given the expected maximum of every cluster.
+// The route of one query, given the promise of every cluster.
 ClusterSearch::Route ClusterSearch::route(const MixtureQueries<float>& queries, int64_t q,
-                                          const std::vector<float>& logit_slopes, const float* expected,
+                                          const std::vector<float>& logit_slopes, const float* promise,
                                           const Exclusions& excluded, int64_t scanned, Workspace& work) const {
   Route route;
   std::vector<int64_t> heap(clusters_.count);
   std::iota(heap.begin(), heap.end(), 0);
   const auto after = [&](int64_t a, int64_t b) {
-    return comes_before(expected[b], expected[a]) || (!comes_before(expected[a], expected[b]) && b < a);
+    return comes_before(promise[b], promise[a]) || (!comes_before(promise[a], promise[b]) && b < a);
   };
   std::make_heap(heap.begin(), heap.end(), after);
   for (int64_t held = 0; held < scanned && !heap.empty(); heap.pop_back()) {
@@ -114,7 +116,7 @@ ClusterSearch::Route ClusterSearch::route(const MixtureQueries<float>& queries, 
   return route;
 }
 
-// Every centre is scored twice, here and on the route: its slopes take more memory than its expected maximum.
+// Every centre is scored twice, here and on the route: its slopes take more memory than its promise.
 std::vector<ClusterSearch::Route> ClusterSearch::all_routes(const MixtureQueries<float>& queries,
                                                             const Exclusions& excluded, int64_t scanned,
                                                             int64_t threads) const {
@@ -123,7 +125,7 @@ std::vector<ClusterSearch::Route> ClusterSearch::all_routes(const MixtureQueries
   parallel(b, threads, [&](const auto& next) {
     for (int64_t q = next(); q >= 0; q = next()) logit_slopes[q] = slopes_of_logits(queries, q);
   });
-  std::vector<float> expected(b * clusters);
+  std::vector<float> promise(b * clusters);
   parallel((clusters + tile - 1) / tile, threads, [&](const auto& next) {
     Workspace work(kernels_, mixture_, clusters_);
     for (int64_t task = next(); task >= 0; task = next()) {
@@ -131,8 +133,8 @@ std::vector<ClusterSearch::Route> ClusterSearch::all_routes(const MixtureQueries
       work.gather(kernels_, clusters_, nullptr, first, count);
       for (int64_t q = 0; q < b; ++q) {
         expand(queries, q, logit_slopes[q], work);
-        add_deviations(first, count, work);
-        std::copy_n(work.expected.data(), count, expected.data() + q * clusters + first);
+        weigh_promise(first, count, work);
+        std::copy_n(work.promise.data(), count, promise.data() + q * clusters + first);
       }
     }
   });
@@ -140,7 +142,7 @@ std::vector<ClusterSearch::Route> ClusterSearch::all_routes(const MixtureQueries
   parallel(b, threads, [&](const auto& next) {
     Workspace work(kernels_, mixture_, clusters_);
     for (int64_t q = next(); q >= 0; q = next())
-      routes[q] = route(queries, q, logit_slopes[q], expected.data() + q * clusters, excluded, scanned, work);
+      routes[q] = route(queries, q, logit_slopes[q], promise.data() + q * clusters, excluded, scanned, work);
   });
   return routes;
 }

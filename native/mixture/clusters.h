@@ -20,7 +20,7 @@ class ClusterSearch {
       : kernels_(kernels), mixture_(mixture), clusters_(clusters) {}
 
   // The items with the largest expanded scores, in increasing order of position: result has room for positions only.
-  // Looks into the clusters with the largest expected maximum until they hold `scanned` items that are not excluded.
+  // Looks into the most promising clusters until they hold `scanned` items that are not excluded.
   // Exclusions are places in the order of the clusters.
   void candidates(const MixtureQueries<float>& queries, const Exclusions& excluded, int64_t scanned, int64_t threads,
                   const Ranking& result) const;
@@ -41,9 +41,9 @@ class ClusterSearch {
   std::vector<float> slopes_of_logits(const MixtureQueries<float>& queries, int64_t q) const;
   void expand(const MixtureQueries<float>& queries, int64_t q, const std::vector<float>& logit_slopes,
               Workspace& work) const;
-  void add_deviations(int64_t first, int64_t count, Workspace& work) const;
+  void weigh_promise(int64_t first, int64_t count, Workspace& work) const;
   Route route(const MixtureQueries<float>& queries, int64_t q, const std::vector<float>& logit_slopes,
-              const float* expected, const Exclusions& excluded, int64_t scanned, Workspace& work) const;
+              const float* promise, const Exclusions& excluded, int64_t scanned, Workspace& work) const;
   std::vector<Route> all_routes(const MixtureQueries<float>& queries, const Exclusions& excluded, int64_t scanned,
                                 int64_t threads) const;
   void scan(int64_t cluster, const std::vector<Stop>& stops, const std::vector<Route>& routes,

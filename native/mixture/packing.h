@@ -22,12 +22,22 @@ std::vector<Real> pack(const Real* matrix, int64_t rows, int64_t length) {
   return packed;
 }
 
+// A matrix (rows, length) as (length, rows).
+template <class Real>
+std::vector<Real> transpose(const std::vector<Real>& matrix, int64_t rows, int64_t length) {
+  std::vector<Real> turned(matrix.size());
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t j = 0; j < length; ++j) turned[j * rows + r] = matrix[r * length + j];
+  return turned;
+}
+
 // The packed weights of a gate, and the mixture that points to them.
 template <class Real>
 class PackedMixture {
  public:
   PackedMixture(const MixtureShape& shape, const GateWeights& gate)
-      : mixture_{shape.query_parts, shape.item_parts, shape.d, 0, false, nullptr, nullptr, nullptr, nullptr} {
+      : mixture_{shape.query_parts, shape.item_parts, shape.d, 0,       false,  nullptr,
+                 nullptr,           nullptr,          nullptr, nullptr, nullptr} {
     if (gate.first != nullptr) add_gate(shape.pairs(), gate);
   }
   PackedMixture(const PackedMixture&) = delete;
@@ -53,9 +63,13 @@ class PackedMixture {
     mixture_.first_bias = first_bias_.data();
     mixture_.second = second_.data();
     mixture_.second_bias = second_bias_.data();
+    first_back_ = pack(transpose(first, hidden, pairs).data(), pairs, hidden);
+    second_back_ = pack(transpose(second, pairs, hidden).data(), hidden, pairs);
+    mixture_.first_back = first_back_.data();
+    mixture_.second_back = second_back_.data();
   }
 
-  std::vector<Real> first_, first_bias_, second_, second_bias_;
+  std::vector<Real> first_, first_bias_, second_, second_bias_, first_back_, second_back_;
   Mixture<Real> mixture_;
 };
 

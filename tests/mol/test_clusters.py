@@ -31,6 +31,11 @@ def grouped(kind="mixture", n=1500, parts=(4, 3), d=6, groups=20, noise=0.2):
     return given
 
 
+def clustered(given, rows, **options):
+    """An index with clusters, which by default only a gate brings."""
+    return build(given, rows, clusters=default_clusters(len(rows)), **options)
+
+
 def clusters_of(index):
     return index._snapshot.clusters
 
@@ -39,7 +44,7 @@ def clusters_of(index):
 @pytest.mark.parametrize("n", [1, 2, 50, 1500])
 def test_clusters_hold_every_item_once_around_their_means(kind, n):
     given = grouped(kind, n)
-    clusters = clusters_of(build(given, np.arange(n)))
+    clusters = clusters_of(clustered(given, np.arange(n)))
     assert len(clusters) == default_clusters(n)
     np.testing.assert_array_equal(np.sort(clusters.order), np.arange(n))
     np.testing.assert_array_equal(clusters.order[clusters.places()], np.arange(n))
@@ -79,6 +84,21 @@ def test_candidates_are_those_of_the_reference(target, kind, parts, d):
             np.testing.assert_array_equal(found[q], np.sort(expected))
 
 
+@pytest.mark.parametrize("kind", ["mixture", "logits"])
+def test_slopes_are_the_derivatives_of_the_score(kind):
+    """Compared with differences of scores at two items close to the centre, along each direction."""
+    given = grouped(kind, 200)
+    clusters = ItemClusters.fit(given.components, given.gates, 5)
+    side, step = encode(given.known, queries_of(given), None), 1e-5
+    _, slopes = expansions(given.known, clusters, side.components, side.gates)
+    for r, direction in enumerate(clusters.basis.astype(np.float64)):
+        up, down = (
+            scores(given.known, side.components, clusters.centres + sign * direction, side.gates, clusters.gates)
+            for sign in (step, -step)
+        )
+        np.testing.assert_allclose(slopes[:, :, r], (up - down) / (2 * step), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["logits", "largest"])
 def test_an_expansion_is_exact_where_weights_are_constant_and_the_basis_is_complete(kind):
     """A gate whose last layer is zero weighs all pairs equally; so does one logit for each part of the query."""
@@ -98,7 +118,7 @@ def test_an_expansion_is_exact_where_weights_are_constant_and_the_basis_is_compl
 @pytest.mark.parametrize("kind", KINDS)
 def test_results_are_the_best_of_the_candidates_and_all_candidates_are_all_items(kind):
     given = grouped(kind)
-    made, queries = build(given, np.arange(1500)), queries_of(given)
+    made, queries = clustered(given, np.arange(1500)), queries_of(given)
     true = truth(given, queries)
     for candidates in (20, 100, 1500):
         found = made.top_k(queries, 20, method="clusters", candidates=candidates)
@@ -127,7 +147,7 @@ def test_a_fraction_of_the_items_holds_the_best_ones_where_items_come_in_groups(
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_query_gets_the_same_candidates_in_any_batch_with_any_threads(kind):
     given = grouped(kind)
-    made, queries = build(given, np.arange(1500)), queries_of(given, 40)
+    made, queries = clustered(given, np.arange(1500)), queries_of(given, 40)
     whole = made.top_k(queries, 15, method="clusters", candidates=60, threads=1)
     assert_same(whole, made.top_k(queries, 15, method="clusters", candidates=60, threads=3))
     for q in (0, 17, 39):
@@ -136,7 +156,7 @@ def test_a_query_gets_the_same_candidates_in_any_batch_with_any_threads(kind):
 
 def test_excluded_items_are_neither_returned_nor_counted():
     given = grouped()
-    made, queries = build(given, np.arange(1500)), queries_of(given)
+    made, queries = clustered(given, np.arange(1500)), queries_of(given)
     true = truth(given, queries)
     order = np.argsort(-true, axis=1)
     seen = [row[:200].tolist() for row in order]
@@ -153,7 +173,7 @@ def test_excluded_items_are_neither_returned_nor_counted():
 
 def test_a_gap_is_reached_by_more_candidates():
     given = grouped("logits")
-    made, queries = build(given, np.arange(1500)), queries_of(given)
+    made, queries = clustered(given, np.arange(1500)), queries_of(given)
     first = made.top_k(queries, 5, method="clusters", candidates=64)
     wanted = float(first.gap.min()) / 4
     found = made.top_k(queries, 5, method="clusters", gap=wanted)
@@ -164,7 +184,7 @@ def test_a_gap_is_reached_by_more_candidates():
 @pytest.mark.parametrize("kind", KINDS)
 def test_items_that_are_added_or_removed_or_saved_are_found(kind, tmp_path):
     given = grouped(kind, 900)
-    made, queries = build(given, np.arange(600), ids=np.arange(600)), queries_of(given)
+    made, queries = clustered(given, np.arange(600), ids=np.arange(600)), queries_of(given)
     made.add(np.arange(600, 900), ids=np.arange(600, 900))
     made.remove(np.arange(0, 300))
     left = np.arange(300, 900)
@@ -201,6 +221,8 @@ def test_the_number_of_clusters_is_the_callers(tmp_path):
         assert clusters_of(index) is None
         with pytest.raises(InputError, match="built without clusters; build it again"):
             index.top_k(queries, 5, method="clusters")
+    assert clusters_of(build(given, np.arange(300))) is not None
+    assert clusters_of(build(grouped("largest", 300), np.arange(300))) is None
     for wrong, words in ((-1, "of at least 0"), (301, "there are 300 items"), (2.0, "one integer"), (True, "integer")):
         with pytest.raises(InputError, match=words):
             build(given, np.arange(300), clusters=wrong)
@@ -260,6 +282,19 @@ def test_damaged_clusters_are_refused(name, tmp_path):
     save_stored(tmp_path / "lies", Stored(KIND, stored.parameters, arrays))
     with pytest.raises(CorruptIndexError):
         load(tmp_path / "lies")
+
+
+@pytest.mark.parametrize("parts", [2, 40])
+def test_directions_hold_most_of_what_items_differ_in(parts):
+    """Nearly as much as the principal directions, however many numbers an item has."""
+    rng = np.random.default_rng(1)
+    length = parts * 16
+    scales = np.linspace(1, 0.05, length) ** 2
+    components = (scales * rng.standard_normal((3000, length))).astype(np.float32).reshape(3000, parts, 16)
+    clusters = ItemClusters.fit(components, None, 1)
+    differences = (components - components.mean(axis=0)).reshape(3000, -1)
+    variances = np.linalg.svd(differences, compute_uv=False) ** 2
+    assert np.square(clusters.features).sum() >= 0.95 * variances[: len(clusters.basis)].sum()
 
 
 def test_long_and_short_components_are_expanded_as_well():

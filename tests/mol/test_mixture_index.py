@@ -21,7 +21,7 @@ from softindex.mol import METHODS, SAMPLE_METHODS, ItemSide, MixtureIndex, Query
 def test_a_loaded_index_gives_the_same_answers(tmp_path, kind, mmap, ids):
     model = similarity(kind)
     names = {None: None, "integers": np.arange(200) * 7 + 3, "strings": [f"item {i}" for i in range(200)]}[ids]
-    made = build(model, np.arange(200), ids=names)
+    made = build(model, np.arange(200), ids=names, clusters=14)
     made.save(tmp_path / "kept")
     opened = load(tmp_path / "kept", mmap=mmap)
     queries = queries_of(model)

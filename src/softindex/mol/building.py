@@ -23,8 +23,9 @@ def build(similarity: LearnedSimilarity, items: Any, *, ids: Any = None, cluster
             `LearnedSimilarity`.
         items: Items as `similarity.item_side` takes them; it gets a block of them at a time.
         ids: Integers or strings, one per item; None uses row numbers.
-        clusters: Number of clusters for method "clusters" of `top_k`: None chooses the square root of the number of
-            items, 0 builds faster, without them.  A single pair of components needs none and gets none.
+        clusters: Number of clusters for method "clusters" of `top_k`; 0 builds faster, without them.  None chooses
+            twice the square root of the number of items, and 0 where there is no gate, as in `MaxSim`: the components
+            of such items come in no order, and averages are better candidates.
 
     Returns:
         The index.
@@ -39,7 +40,10 @@ def build(similarity: LearnedSimilarity, items: Any, *, ids: Any = None, cluster
     if isinstance(items, ItemSide):
         raise InputError("items are an ItemSide; pass the items that item_side of the similarity takes.")
     spec, n = check_spec(similarity.spec()), count_items(items)
-    count = default_clusters(n) if clusters is None else check_count(clusters, "clusters", least=0)
+    if clusters is None:
+        count = 0 if spec.gate is None else default_clusters(n)
+    else:
+        count = check_count(clusters, "clusters", least=0)
     if count > n > 0:
         raise InputError(f"clusters is {count} but there are {n} items; pass at most that many.")
     chosen = None if ids is None else check_ids(ids, n)

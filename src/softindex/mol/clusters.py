@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -22,12 +21,16 @@ from softindex.workers import workers
 
 __all__ = ["ItemClusters", "default_clusters"]
 
+ITERATIONS = 4
+"""Of k-means: more take longer than they help."""
 RANK = 32
 """Directions in which the differences of items from their centres are kept; most of what changes scores is there."""
 SAMPLED = 1 << 16
 """Items that the directions are fitted to."""
-BLOCK = 8192
-"""Items handled at a time."""
+BLOCK, BLOCK_VALUES = 8192, 1 << 22
+"""Items handled at a time, and the numbers of their components."""
+SPARE, TURNS = 8, 8
+"""Vectors beyond the rank, and iterations, that find the directions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +55,19 @@ class ItemClusters:
     @classmethod
     def fit(cls, components: Floats, gates: Floats | None, count: int) -> ItemClusters:
         """Form `count` clusters of items with these components and gates; the same ones for any number of threads."""
-        threads, n = check_threads(None), len(components)
-        scale = 0.0 if gates is None else _gate_scale(components[:: 1 + n // SAMPLED], gates[:: 1 + n // SAMPLED])
+        threads, step = check_threads(None), 1 + len(components) // SAMPLED
+        scale = 0.0 if gates is None else _gate_scale(components[::step], gates[::step])
         rows: Any = _Joined(components, gates, scale)
-        order, offsets = order_by_cluster(partition(rows, count, seed=0, threads=threads))
-        centres = np.zeros((count, *components.shape[1:]), np.float32)
-        centre_gates = None if gates is None else np.zeros((count, gates.shape[1]), np.float32)
-        features = np.empty((n, 0), np.float32)
-        clusters = cls(offsets, order, centres, centre_gates, centres[:0], features, np.empty((count, 0), np.float32))
+        order, offsets = order_by_cluster(
+            partition(rows, count, seed=0, threads=threads, iterations=ITERATIONS, relocations=1)
+        )
         with blas_threads(1), workers(threads) as pool:
-            clusters._fill_centres(components, gates, pool)
-            basis = clusters._fit_basis(components, pool)
-            rank = len(basis)
-            features, spreads = np.empty((n, rank), np.float32), np.zeros((count, rank), np.float32)
-            clusters = cls(offsets, order, centres, centre_gates, basis, features, spreads)
-            clusters._fill_features(components, pool)
-        return clusters
+            centres = _means(components, order, offsets, pool)
+            centre_gates = None if gates is None else _means(gates, order, offsets, pool)
+            basis = _directions(components, order, (labels := _labels(offsets)), centres, pool)
+            features = _features(components, order, labels, centres, basis, pool)
+            spreads = np.sqrt(_means(np.square(features), np.arange(len(order)), offsets, pool))
+        return cls(offsets, order, centres, centre_gates, basis, features, spreads)
 
     def __len__(self) -> int:
         return len(self.centres)
@@ -95,9 +95,9 @@ class ItemClusters:
         with blas_threads(1), workers(check_threads(None)) as pool:
             for _ in assign(rows, _Joined(self.centres, self.gates, scale)[:], pool, labels=labels):
                 pass
-            features = np.concatenate([self._project(components[part], labels[part]) for part in _parts(components)])
+            features = _features(components, np.arange(len(labels)), labels, self.centres, self.basis, pool)
         present = np.empty(old, np.int32)
-        present[self.order] = np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.offsets))
+        present[self.order] = _labels(self.offsets)
         order, offsets = order_by_cluster(Partition(np.concatenate([present, labels]), len(self)))
         # Rows of the present features, and of the new ones after them, in the new order.
         source = np.concatenate([self.places(), np.arange(old, old + len(labels))])[order]
@@ -117,56 +117,61 @@ class ItemClusters:
 
     def feature_error(self, components: Floats) -> float:
         """Largest difference of a feature from that of the item."""
-        error = 0.0
-        for cluster, place in self._clusters():
-            members = components[self.order[place]]
-            again = self._project(members, np.full(len(members), cluster))
-            error = max(error, float(np.abs(again - self.features[place]).max()))
-        return error
+        with blas_threads(1), workers(check_threads(None)) as pool:
+            again = _features(components, self.order, _labels(self.offsets), self.centres, self.basis, pool)
+        return float(np.abs(again - self.features).max())
 
-    def _clusters(self) -> Iterator[tuple[int, slice]]:
-        """The clusters that are not empty, and their places."""
-        for cluster in np.flatnonzero(np.diff(self.offsets)).tolist():
-            yield cluster, slice(*self.offsets[cluster : cluster + 2].tolist())
 
-    def _project(self, components: Floats, labels: NDArray[Any]) -> Floats:
-        differences = (components - self.centres[labels]).reshape(len(components), -1)
-        return np.asarray(differences @ self.basis.reshape(len(self.basis), -1).T)
+def _labels(offsets: Integers) -> Integers:
+    """(n,) cluster of each place."""
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
-    def _fill_centres(self, components: Floats, gates: Floats | None, pool: Executor) -> None:
-        def work(one: tuple[int, slice]) -> None:
-            cluster, place = one
-            members = self.order[place]
-            self.centres[cluster] = components[members].mean(axis=0, dtype=np.float64)
-            if self.gates is not None and gates is not None:
-                self.gates[cluster] = gates[members].mean(axis=0, dtype=np.float64)
 
-        _run(pool, work, self._clusters())
+def _means(values: Floats, order: Integers, offsets: Integers, pool: Executor) -> Floats:
+    """(k, ...) mean of the values of each cluster; zeros for an empty one."""
+    means = np.zeros((len(offsets) - 1, *values.shape[1:]), np.float32)
 
-    def _fit_basis(self, components: Floats, pool: Executor) -> Floats:
-        """The principal directions of the differences of items from their centres."""
-        shape, step = components.shape[1:], 1 + len(self.order) // SAMPLED
-        labels = np.repeat(np.arange(len(self)), np.diff(self.offsets))
+    def work(cluster: int) -> None:
+        members = order[offsets[cluster] : offsets[cluster + 1]]
+        means[cluster] = values[members].mean(axis=0, dtype=np.float64)
 
-        def squares(part: slice) -> Doubles:
-            some = slice(part.start * step, part.stop * step, step)
-            members = components[self.order[some]].astype(np.float64)
-            differences = (members - self.centres[labels[some]]).reshape(len(members), -1)
-            return np.asarray(differences.T @ differences)
+    list(pool.map(work, np.flatnonzero(np.diff(offsets)).tolist()))
+    return means
 
-        total = sum(pool.map(squares, blocks(-(-len(self.order) // step), BLOCK)))
-        _, vectors = np.linalg.eigh(total)
-        best = vectors[:, ::-1][:, :RANK].T
-        return np.ascontiguousarray(best.reshape(-1, *shape), np.float32)
 
-    def _fill_features(self, components: Floats, pool: Executor) -> None:
-        def work(one: tuple[int, slice]) -> None:
-            cluster, place = one
-            members = self.order[place]
-            self.features[place] = self._project(components[members], np.full(len(members), cluster))
-            self.spreads[cluster] = np.sqrt(np.square(self.features[place], dtype=np.float64).mean(axis=0))
+def _directions(components: Floats, order: Integers, labels: Integers, centres: Floats, pool: Executor) -> Floats:
+    """Nearly the principal directions of the differences of items from their centres; some of the items are enough.
 
-        _run(pool, work, self._clusters())
+    Items may have thousands of numbers: these are power iterations on a few vectors, from a random start.
+    """
+    step, length = 1 + len(order) // SAMPLED, components[0].size
+    some, centre_of = order[::step], labels[::step]
+
+    def turn(part: slice) -> Doubles:
+        differences = components[some[part]].astype(np.float64) - centres[centre_of[part]]
+        flat = differences.reshape(len(differences), -1)
+        return np.asarray(flat.T @ (flat @ vectors))
+
+    parts = list(blocks(len(some), max(1, min(BLOCK, BLOCK_VALUES // length))))
+    vectors = np.random.default_rng(0).standard_normal((length, min(length, RANK + SPARE)))
+    for _ in range(TURNS):
+        vectors, _ = np.linalg.qr(sum(pool.map(turn, parts)))
+    best = vectors[:, :RANK].T
+    return np.ascontiguousarray(best.reshape(-1, *components.shape[1:]), np.float32)
+
+
+def _features(
+    components: Floats, order: Integers, labels: NDArray[Any], centres: Floats, basis: Floats, pool: Executor
+) -> Floats:
+    """(n, r) differences of the items in this order from their centres, along the basis."""
+    features, directions = np.empty((len(order), len(basis)), np.float32), basis.reshape(len(basis), -1).T
+
+    def work(part: slice) -> None:
+        differences = components[order[part]] - centres[labels[part]]
+        features[part] = differences.reshape(len(differences), -1) @ directions
+
+    list(pool.map(work, blocks(len(order), BLOCK)))
+    return features
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,20 +200,11 @@ class _Joined:
 
 
 def default_clusters(n: int) -> int:
-    """The number of clusters of n items: a query scores as many centres as a cluster has items."""
-    return round(math.sqrt(n))
+    """The number of clusters of n items: smaller ones are expanded better, and more centres take longer to score."""
+    return min(n, round(2 * math.sqrt(n)))
 
 
 def _gate_scale(components: Floats, gates: Floats) -> float:
     """The factor that makes gates spread as widely as components."""
     spread = float(gates.std(axis=0, dtype=np.float64).mean())
     return float(components.std(axis=0, dtype=np.float64).mean()) / spread if spread > 0 else 0.0
-
-
-def _parts(rows: Floats) -> Iterator[slice]:
-    return blocks(len(rows), BLOCK)
-
-
-def _run(pool: Executor, work: Callable[[tuple[int, slice]], None], tasks: Iterator[tuple[int, slice]]) -> None:
-    for _ in pool.map(work, tasks):
-        pass

@@ -39,7 +39,7 @@ def check_search(snapshot: Snapshot, k: int, method: Any, *, candidates: Any, ga
             raise InputError(f"method {name!r} is exact and takes neither candidates nor a gap; leave them out.")
         return SearchPlan(name, k, Counts(), None, threads)
     if name == "clusters" and snapshot.clusters is None and pairs > 1:
-        raise InputError("this index was built without clusters; build it again with them, or use another method.")
+        raise InputError("this index was built without clusters; build it again with clusters=, or use another method.")
     accepted = None if gap is None else _check_gap(gap)
     counts = _candidate_counts(k, name, candidates, all_items=n if accepted is not None else None)
     most = counts.per_pair * pairs + counts.by_average + counts.by_cluster

@@ -11,13 +11,23 @@ from softindex.mol.clusters import ItemClusters
 from softindex.mol.spec import SimilaritySpec
 from softindex.records import Doubles, Integers
 
-__all__ = ["cluster_candidates", "expansions", "gate_weights", "logits", "scores", "silu"]
+__all__ = ["cluster_candidates", "expansions", "gate_weights", "logit_slopes", "logits", "scores", "silu", "silu_slope"]
+
+DEVIATIONS = 2.3
+"""Of the items of a cluster, one in a hundred lies more standard deviations above the mean, if they are normal."""
 
 
 def silu(x: Any) -> Doubles:
     """x times its sigmoid, without overflow."""
     wide = np.asarray(x, np.float64)
     return wide * np.exp(-np.logaddexp(0.0, -wide))
+
+
+def silu_slope(x: Any) -> Doubles:
+    """The derivative of `silu`."""
+    wide = np.asarray(x, np.float64)
+    sigmoid = np.exp(-np.logaddexp(0.0, -wide))
+    return np.asarray(sigmoid + wide * sigmoid * np.exp(-np.logaddexp(0.0, wide)))
 
 
 def logits(spec: SimilaritySpec, queries: NDArray[Any], items: NDArray[Any]) -> Doubles:
@@ -60,29 +70,43 @@ def scores(
     return np.asarray((gate_weights(spec, pair_logits, query_gates, item_gates) * pair_logits).sum(axis=2))
 
 
+def logit_slopes(
+    spec: SimilaritySpec, pair_logits: Doubles, query_gates: NDArray[Any] | None, item_gates: NDArray[Any] | None
+) -> Doubles:
+    """(b, n, P) derivatives of the scores with respect to the logits; without a gate, those of the first of equals."""
+    weights = gate_weights(spec, pair_logits, query_gates, item_gates)
+    if spec.gate is None:
+        return weights
+    first, second = spec.gate.first.astype(np.float64), spec.gate.second.astype(np.float64)
+    inner = pair_logits @ first.T + spec.gate.first_bias
+    outer = silu(inner) @ second.T + spec.gate.second_bias
+    if query_gates is not None and item_gates is not None:
+        outer = outer + np.asarray(query_gates, np.float64)[:, None] * np.asarray(item_gates, np.float64)
+    score = (weights * pair_logits).sum(axis=2, keepdims=True)
+    back = weights * (pair_logits - score) * silu_slope(outer)
+    return np.asarray(weights + ((back @ second) * silu_slope(inner)) @ first)
+
+
 def expansions(
     spec: SimilaritySpec, clusters: ItemClusters, queries: NDArray[Any], query_gates: NDArray[Any] | None = None
 ) -> tuple[Doubles, Doubles]:
-    """(b, k) scores of the centres of clusters and (b, k, r) their slopes along the directions of the basis.
-
-    A slope holds the weights of the pairs fixed at what they are at the centre: the gate's own slope is left out.
-    """
+    """(b, k) scores of the centres of clusters, and (b, k, r) their derivatives along the directions of the basis."""
     pair_logits = logits(spec, queries, clusters.centres)
     weights = gate_weights(spec, pair_logits, query_gates, clusters.gates)
-    slopes = np.einsum("bkp,brp->bkr", weights, logits(spec, queries, clusters.basis))
+    by_logit = logit_slopes(spec, pair_logits, query_gates, clusters.gates)
+    slopes = np.einsum("bkp,brp->bkr", by_logit, logits(spec, queries, clusters.basis))
     return np.asarray((weights * pair_logits).sum(axis=2)), np.asarray(slopes)
 
 
 def cluster_candidates(clusters: ItemClusters, scores: Doubles, slopes: Doubles, keep: int, scanned: int) -> Integers:
     """(at most keep,) positions of the candidates of one query, given its expansions (k,) and (k, r).
 
-    Clusters are visited by the maximum that is expected of their items, if these are normal, until at least `scanned`
-    items were seen.  The candidates are those of the largest expanded scores.
+    Clusters are visited in the order of the score that few of their items exceed, until at least `scanned` items were
+    seen.  The candidates are those of the largest expanded scores.
     """
     sizes = np.diff(clusters.offsets)
     deviations = np.sqrt(np.square(slopes * clusters.spreads.astype(np.float64)).sum(axis=1))
-    expected = scores + np.sqrt(2 * np.log(np.maximum(sizes, 1))) * deviations
-    visited = np.argsort(-expected, kind="stable")
+    visited = np.argsort(-(scores + DEVIATIONS * deviations), kind="stable")
     visited = visited[: 1 + np.searchsorted(np.cumsum(sizes[visited]), scanned)]
     labels = np.repeat(np.arange(len(clusters)), sizes)
     expanded = scores[labels] + (slopes[labels] * clusters.features).sum(axis=1)

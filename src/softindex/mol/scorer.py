@@ -25,7 +25,7 @@ __all__ = ["PositionLists", "QueryBatch", "Scorer", "not_numbers", "pack"]
 
 GROUP_VALUES = 1 << 25
 """Largest logits in memory at once: 128 MB."""
-SCANNED = 10
+SCANNED = 20
 """A search by clusters looks at this many items for each candidate that it keeps."""
 LEAST_CLUSTERS = 16
 """And at no fewer items than this many clusters have on average."""
