@@ -210,18 +210,32 @@ def options_of():
     return parser.parse_args()
 
 
+def has_ratings(data):
+    """Whether the data, None for synthetic sequences, are ratings."""
+    return data is not None and is_ratings(data)
+
+
+def name_of(data):
+    """Name of the experiment with these data."""
+    return "learned-similarity-ratings" if has_ratings(data) else "learned-similarity"
+
+
 def task_of(options):
     """The experiment that a command line describes."""
-    taken, items, name = load_sequences(options.data)
-    rated = options.data is not None and is_ratings(options.data)
-    events = read_ratings(options.data) if rated else None
-    settings = dict(SMALL if options.data is None else RATINGS if rated else PUBLISHED)
+    settings = dict(SMALL if options.data is None else RATINGS if has_ratings(options.data) else PUBLISHED)
     for setting in settings:
         chosen = getattr(options, setting.replace(" ", "_"), None)
         settings[setting] = settings[setting] if chosen is None else chosen
+    return task_with(options.data, settings)
+
+
+def task_with(data, settings):
+    """The experiment with these data and settings."""
+    taken, items, name = load_sequences(data)
+    events = read_ratings(data) if has_ratings(data) else None
     settings = {"users": len(taken), "items": items, **settings}
     return Task(
-        name="learned-similarity-ratings" if rated else "learned-similarity",
+        name=name_of(data),
         title=f"Learned similarities, {name}",
         settings=settings,
         make=lambda method, seed: SimilarityTrainer(taken, settings, method, seed, events),

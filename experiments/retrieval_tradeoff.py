@@ -18,16 +18,16 @@ import numpy as np
 import torch
 
 from benchmarks.tables import Table, check_place, place
+from experiments import learned_similarity
 from experiments.harness.results import illustrate
+from experiments.harness.runs import name_of
 from experiments.harness.sequences import load_sequences, pad
-from experiments.learned_similarity import METHODS, SimilarityTrainer
 from softindex import mol
 from softindex.blocks import blocks
 from softindex.evaluate.charts import Axis, Series, figure, plot
 from softindex.evaluate.machine import machine
 from softindex.evaluate.timing import take_turns
 
-SECTION = "retrieval-tradeoff"
 K = 100
 WANTED = 0.99
 """Recall that a speed-up is quoted for."""
@@ -49,30 +49,32 @@ GRID = (
 def options_of():
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="file of sequences, plain or .gz; synthetic sequences without it")
+    parser.add_argument("--data", type=Path, help="file of sequences or of ratings with times, plain or .gz")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="directory of the trained run")
-    parser.add_argument("--method", default="sasrec-mol", choices=[name for name in METHODS if "mol" in name])
+    parser.add_argument("--method", default="sasrec-mol", help="a mixture of logits, as --methods of the training")
     parser.add_argument("--seed", type=int, default=0, help="seed of the run")
     parser.add_argument("--items", type=int, default=1_000_000, help="number of items to enlarge the set to")
     parser.add_argument("--queries", type=int, default=128)
     parser.add_argument("--page", type=Path, help="Markdown page for the tables and the figure")
+    parser.add_argument("--section", default="retrieval-tradeoff", help="marked place in the page")
     return parser.parse_args()
 
 
 def trained(options):
-    """The trainer with the weights of its best epoch and with its own settings, and the number of epochs so far."""
-    checkpoint = options.out / f"learned-similarity-{options.method}-{options.seed}.pt"
+    """The trainer with the weights of its best epoch and with its own settings, and what it trained, in words."""
+    checkpoint = options.out / f"{name_of(learned_similarity.name_of(options.data), options.method, options.seed)}.pt"
     if not checkpoint.exists():
         raise SystemExit(f"{checkpoint} does not exist; train it with experiments.learned_similarity first.")
     state = torch.load(checkpoint, weights_only=True)
+    task = learned_similarity.task_with(options.data, trained_with := state["settings"])
+    title = task.title_of(options.method)
     taken, items, name = load_sequences(options.data)
-    settings = state["settings"]
-    if (settings["users"], settings["items"]) != (len(taken), items):
+    if (trained_with["users"], trained_with["items"]) != (len(taken), items):
         raise SystemExit(f"{checkpoint} was trained on other data than {name}; pass --data of that run.")
-    trainer = SimilarityTrainer(taken, settings, options.method, options.seed)
+    trainer = task.make(options.method, options.seed)
     trainer.model.load_state_dict(state["progress"]["best"])
     trainer.model.eval()
-    return trainer, len(state["progress"]["history"])
+    return trainer, f"{title}, {name}, {len(state['progress']['history'])} epochs"
 
 
 @torch.no_grad()
@@ -119,8 +121,8 @@ def measure(index, queries):
     return measured
 
 
-def table_of(measured, items, queries):
-    """One row per method and number of candidates."""
+def table_of(measured, items, queries, seconds):
+    """One row per method and number of candidates; seconds: what the index took to build."""
     whole = measured["brute-force", None]["ms"]
     rows = []
     for (method, candidates), one in measured.items():
@@ -128,7 +130,7 @@ def table_of(measured, items, queries):
         rows.append([method, count, f"{one['recall']:.4f}", f"{one['ms']:,.2f}", f"{whole / one['ms']:.1f}x",
                      f"{one['scored']:.2%}", f"{one['proven']:.0%}"])  # fmt: skip
     columns = ["method", "candidates", f"recall@{K}", "ms per query", "speed-up", "items scored", "proven"]
-    return Table(f"{items:,} items, {queries} queries", columns, rows)
+    return Table(f"{items:,} items, {queries} queries, built in {seconds:.1f} s", columns, rows)
 
 
 def headline(measured, items):
@@ -166,23 +168,27 @@ def main():
     """Measure both sets of items, print the tables, and write them with the figure into the page."""
     options = options_of()
     if options.page is not None:
-        check_place(options.page, SECTION)
+        check_place(options.page, options.section)
     torch.set_num_threads(1)
-    trainer, epochs = trained(options)
+    trainer, training = trained(options)
     queries, items = queries_of(trainer, options.queries), trainer.model.encoder.items.weight.detach().numpy()
-    by_size = {}
+    by_size, tables = {}, []
     for count in sorted({len(items), max(options.items, len(items))}):
-        index = mol.build(trainer.model.similarity, enlarge(items, count))
+        vectors, begin = enlarge(items, count), time.perf_counter()
+        index = mol.build(trainer.model.similarity, vectors)
+        seconds = time.perf_counter() - begin
         by_size[count] = measure(index, queries)
         del index
-        print(table_of(by_size[count], count, len(queries)).markdown(), flush=True)
-    about = f"{METHODS[options.method]}, {epochs} epochs. Processor time, one thread, batches of {BATCH}: {machine()}."
+        tables.append(table_of(by_size[count], count, len(queries), seconds).markdown())
+        print(tables[-1], flush=True)
+    about = f"{training}. Processor time, one thread, batches of {BATCH}: {machine()}."
     lines = [headline(measured, count) for count, measured in by_size.items()]
     print(about, *lines, sep="\n")
     if options.page is not None:
-        picture = illustrate(options.page, SECTION, draw(by_size), "Missed share of the best items against time")
-        tables = [table_of(measured, count, len(queries)).markdown() for count, measured in by_size.items()]
-        place(options.page, SECTION, "\n" + "\n\n".join([textwrap.fill(about, 118), *tables, picture]) + "\n")
+        picture = illustrate(
+            options.page, options.section, draw(by_size), "Missed share of the best items against time"
+        )
+        place(options.page, options.section, "\n" + "\n\n".join([textwrap.fill(about, 118), *tables, picture]) + "\n")
 
 
 if __name__ == "__main__":

@@ -91,12 +91,17 @@ class Progress:
     """Weights after the epoch with the best validation metric."""
 
 
+def name_of(task, method, seed):
+    """What the files of a run are called, before their ending."""
+    return f"{task}-{method}-{seed}"
+
+
 class Run:
     """One method and seed of a task, with its files in a directory."""
 
     def __init__(self, task, method, seed, folder):
         self.task, self.method, self.seed = task, method, seed
-        self.name = f"{task.name}-{method}-{seed}"
+        self.name = name_of(task.name, method, seed)
         self.checkpoint, self.results = folder / f"{self.name}.pt", folder / f"{self.name}.json"
 
     def finished(self, epochs):

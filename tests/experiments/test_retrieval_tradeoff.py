@@ -37,5 +37,5 @@ def test_every_method_is_measured_against_brute_force():
     assert measured["average", 200]["recall"] <= measured["average", 500]["recall"]
     assert all(0 <= one["scored"] <= 1 for one in measured.values())
     assert "times brute force" in headline(measured, 1500)
-    assert len(table_of(measured, 1500, 8).rows) == len(measured)
+    assert len(table_of(measured, 1500, 8, 0.5).rows) == len(measured)
     assert draw({1500: measured, 3000: measured}).startswith("<svg")
