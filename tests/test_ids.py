@@ -56,6 +56,30 @@ def test_integers_are_found_like_in_a_dictionary(ids, data):
     assert table.find(wanted, missing=-7).tolist() == [where.get(one, -7) for one in wanted]
 
 
+CONTAINERS = {
+    "list": list,
+    "tuple": tuple,
+    "list of NumPy integers": lambda ids: [np.int64(one) for one in ids],
+    "mixed list": lambda ids: [ids[0], *(np.int32(one) for one in ids[1:])],
+    **{
+        name: lambda ids, name=name: np.array(ids, name)
+        for name in ("int16", "int32", "int64", "uint8", "uint32", "uint64", "object", ">i8")
+    },
+    "every other one": lambda ids: np.repeat(ids, 2)[::2],
+}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_integers_are_found_in_every_container(container):
+    ids = np.arange(5, 250, 7)
+    for table, positions in (named(ids), (id_map(None, np.arange(300), np.arange(300)), ids)):
+        np.testing.assert_array_equal(table.find(CONTAINERS[container](ids.tolist())), positions)
+        np.testing.assert_array_equal(table.find(CONTAINERS[container](ids.tolist()), missing=-1), positions)
+        assert table.find(range(5, 7), missing=-1)[0] == positions[0]
+        assert table.find(5) == table.find(np.int64(5)) == table.find(np.uint64(5)) == positions[0]
+        assert table.find(()).shape == (0,)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.text(max_size=9).map(lambda text: text.rstrip("\0")), min_size=1, max_size=60, unique=True))
 def test_strings_are_found_in_every_container(ids):

@@ -59,7 +59,9 @@ def _as_integers(ids: Any, missing: int | None) -> tuple[Integers, NDArray[np.bo
     if array.dtype.kind == "i":
         return array.astype(np.int64, copy=False), None
     too_large = ((array > LARGEST) | (array < -LARGEST - 1)).astype(bool)
-    if missing is None and too_large.any():
+    if not too_large.any():
+        return array.astype(np.int64), None
+    if missing is None:
         raise _unknown(int(array[too_large].flat[0]))
     return np.where(too_large, 0, array).astype(np.int64), too_large
 
