@@ -181,6 +181,22 @@ def test_a_gap_is_reached_by_more_candidates():
     assert found.items_scored.mean() > 64
 
 
+def test_clusters_are_formed_anew_once_more_than_half_of_the_items_changed():
+    given = grouped(n=1600)
+    made = build(given, np.arange(800), ids=np.arange(800), clusters=20)
+    first = clusters_of(made)
+    made.add(np.arange(800, 1400), ids=np.arange(800, 1400))
+    assert clusters_of(made).centres is first.centres
+    assert clusters_of(made).changed == 600
+    made.remove(np.arange(150))  # 750 changes of 1250 items
+    again = clusters_of(made)
+    assert (again.changed, again.fitted) == (0, 1250)
+    assert len(again) == round(20 * np.sqrt(1250 / 800))
+    assert again.problem() is None
+    made.remove(np.arange(150, 1399))
+    assert len(made) == len(clusters_of(made)) == 1
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_items_that_are_added_or_removed_or_saved_are_found(kind, tmp_path):
     given = grouped(kind, 900)

@@ -336,3 +336,28 @@ def test_it_says_what_it_holds():
     assert isinstance(made, MixtureIndex)
     assert repr(made) == "<softindex.mol.MixtureIndex: 200 items, 3 x 2 components of 5>"
     assert isinstance(made.spec.query, QueryWeights)
+
+
+@pytest.mark.parametrize("ids", ["rows", "integers", "strings"])
+def test_an_index_that_lost_and_gained_items_is_saved_and_goes_on(tmp_path, ids):
+    model = similarity(n=120)
+    names = {"rows": None, "integers": np.arange(120) * 5, "strings": np.array([f"item {i}" for i in range(120)])}[ids]
+    named = np.arange(120) if names is None else names
+
+    def some(rows):
+        return None if names is None else names[rows]
+
+    made, queries = build(model, np.arange(100), ids=some(np.arange(100))), queries_of(model)
+    # The last rows go too: their numbers are not given again.
+    for number, change in enumerate((named[[5, 99, 98]], np.arange(100, 110), named[[0, 109]], np.arange(110, 120))):
+        if number % 2:
+            made.add(change, some(change))
+        else:
+            made.remove(change)
+        made.save(tmp_path / "kept")
+        opened = load(tmp_path / "kept", mmap=number < 2)
+        np.testing.assert_array_equal(opened.ids, made.ids)
+        assert_same(made.top_k(queries, 7), opened.top_k(queries, 7))
+        made = opened
+        made._similarity = model
+    assert set(made.ids.tolist()) == set(np.delete(named, [0, 5, 98, 99, 109]).tolist())

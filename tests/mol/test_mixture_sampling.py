@@ -48,18 +48,29 @@ def test_draws_by_rejection_follow_the_softmax_and_score_few_items():
     assert chi_square_score(counts, np.array([chances[best].sum(), 1 - chances[best].sum()])) < LIMIT
 
 
+def candidates_of(made, queries, count, clusters, **options):
+    """(b, count) the items that method "candidates" draws from, where the index was built with these clusters."""
+    method = "average" if clusters == 0 else "clusters"
+    return made.top_k(queries, count, method=method, candidates=count, **options).ids
+
+
+CLUSTERS = pytest.mark.parametrize("clusters", [0, None])
+
+
+@CLUSTERS
 @pytest.mark.parametrize("candidates", [20, 200, 1000])
 @pytest.mark.parametrize("temperature", [0.05, 0.3, 1.0])
-def test_the_error_of_draws_from_candidates_is_bounded(candidates, temperature):
+def test_the_error_of_draws_from_candidates_is_bounded(candidates, temperature, clusters):
     model = similarity("logits", 1000)
-    made, queries = build(model, np.arange(1000)), queries_of(model)
+    made, queries = build(model, np.arange(1000), clusters=clusters), queries_of(model)
+    listed = candidates_of(made, queries, candidates, clusters)
     true = truth(model, queries)
     drawn = made.sample(queries, 3000, temperature=temperature, method="candidates", candidates=candidates, seed=0)
     for q in range(len(queries)):
         seen = made.rank(queries[q], np.unique(drawn.ids[q]), 1)
         assert seen.items_scored <= candidates
         chances = softmax(true[q], temperature)
-        near = np.argsort(-(made.average_queries(queries)[q] @ made.averages.T))[:candidates]
+        near = listed[q]
         missing = 1 - chances[near].sum()
         assert drawn.error[q] >= missing - 1e-6
         assert np.isin(drawn.ids[q], near).all()
@@ -68,19 +79,19 @@ def test_the_error_of_draws_from_candidates_is_bounded(candidates, temperature):
     assert candidates < 1000 or (drawn.error == 0).all()
 
 
+@CLUSTERS
 @pytest.mark.parametrize("candidates", [20, 1000])
 @pytest.mark.parametrize("temperature", [0.05, 1.0])
-def test_draws_from_candidates_come_with_their_log_probabilities_and_bounds_on_log_z(candidates, temperature):
+def test_draws_from_candidates_come_with_their_log_probabilities_and_bounds_on_log_z(candidates, temperature, clusters):
     model = similarity("mixture", 1000)
-    made, queries, out = build(model, np.arange(1000)), queries_of(model), np.arange(7)
+    made, queries, out = build(model, np.arange(1000), clusters=clusters), queries_of(model), np.arange(7)
     options = {"temperature": temperature, "method": "candidates", "candidates": candidates, "seed": 0}
     drawn = made.sample(queries, 50, exclude=out, **options)
     logits = truth(model, queries) / temperature
     logits[:, out] = -np.inf
-    products = made.average_queries(queries) @ made.averages.T
-    products[:, out] = -np.inf
+    listed = candidates_of(made, queries, min(candidates, 993), clusters, exclude=out)
     for q in range(len(queries)):
-        near = np.argsort(-products[q])[: min(candidates, 993)]
+        near = listed[q]
         inside = np.logaddexp.reduce(logits[q, near])
         np.testing.assert_allclose(drawn.log_prob[q], logits[q, drawn.ids[q]] - inside, atol=1e-8)
         assert drawn.log_partition.value[q] == pytest.approx(inside, abs=1e-8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,10 @@ class ItemClusters:
     """(n, r) of the item at each place: its difference from the centre, in these directions."""
     spreads: Floats
     """(k, r) root mean square of the features."""
+    fitted: int
+    """Number of items that the clusters were formed of."""
+    changed: int
+    """Number of items that were added or removed since."""
 
     @classmethod
     def fit(cls, components: Floats, gates: Floats | None, count: int) -> ItemClusters:
@@ -67,7 +71,7 @@ class ItemClusters:
             basis = _directions(components, order, (labels := _labels(offsets)), centres, pool)
             features = _features(components, order, labels, centres, basis, pool)
             spreads = np.sqrt(_means(np.square(features), np.arange(len(order)), offsets, pool))
-        return cls(offsets, order, centres, centre_gates, basis, features, spreads)
+        return cls(offsets, order, centres, centre_gates, basis, features, spreads, len(components), 0)
 
     def __len__(self) -> int:
         return len(self.centres)
@@ -102,7 +106,8 @@ class ItemClusters:
         # Rows of the present features, and of the new ones after them, in the new order.
         source = np.concatenate([self.places(), np.arange(old, old + len(labels))])[order]
         joined = np.concatenate([self.features, features])[source]
-        return ItemClusters(offsets, order, self.centres, self.gates, self.basis, joined, self.spreads)
+        changed = self.changed + len(labels)
+        return replace(self, offsets=offsets, order=order, features=joined, changed=changed)
 
     def take(self, positions: Integers) -> ItemClusters:
         """The clusters with only the items at these positions, which increase; these are numbered anew."""
@@ -111,9 +116,15 @@ class ItemClusters:
         order = renumbered[self.order]
         kept = order >= 0
         offsets = np.concatenate([[0], np.cumsum(kept)])[self.offsets]
-        return ItemClusters(
-            offsets, order[kept], self.centres, self.gates, self.basis, self.features[kept], self.spreads
-        )
+        changed = self.changed + len(order) - len(positions)
+        return replace(self, offsets=offsets, order=order[kept], features=self.features[kept], changed=changed)
+
+    def current(self, components: Floats, gates: Floats | None) -> ItemClusters:
+        """These clusters of the items; formed anew where more than half of the items have changed since they were."""
+        n = len(components)
+        if 2 * self.changed <= n:
+            return self
+        return ItemClusters.fit(components, gates, min(n, max(1, round(len(self) * math.sqrt(n / self.fitted)))))
 
     def feature_error(self, components: Floats) -> float:
         """Largest difference of a feature from that of the item."""

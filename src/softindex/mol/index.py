@@ -65,9 +65,10 @@ class MixtureIndex:
 
     def __repr__(self) -> str:
         spec = self.spec
+        clusters = self._current.clusters
         return (
-            f"<softindex.mol.MixtureIndex: {len(self)} items, {spec.query_components} x {spec.item_components} "
-            f"components of {spec.component_dim}>"
+            f"<softindex.mol.MixtureIndex: {len(self)} items{f' in {len(clusters)} clusters' if clusters else ''}, "
+            f"{spec.query_components} x {spec.item_components} components of {spec.component_dim}>"
         )
 
     def __reduce__(self) -> str:
@@ -143,7 +144,7 @@ class MixtureIndex:
         - "per-embedding": the best items of each pair of components.
         - "average": the items whose mean component has the largest product with the sum of the query's components.
         - "combined": both.
-        - "clusters": the items that look best from the centre of their cluster; most clusters are not looked into.
+        - "clusters": the best items of the most promising clusters, by scores expanded around their centres.
 
         With one pair of components the logit is the score, and every method scores all items.
 
@@ -229,7 +230,8 @@ class MixtureIndex:
 
         - "exact" draws from this softmax itself, by rejection: it proposes items by their largest logit and scores only
           the proposals.  Where too many are rejected it scores all items.
-        - "candidates" draws from the softmax of the best candidates by the average and never returns another item.
+        - "candidates" draws from the softmax of the best candidates and never returns another item.  They are found
+          by clusters, or by the average where the index has none.
 
         On a CPU with other instructions, scores differ in their last digits, and so, rarely, do draws.
 

@@ -45,7 +45,7 @@ def check_search(snapshot: Snapshot, k: int, method: Any, *, candidates: Any, ga
     most = counts.per_pair * pairs + counts.by_average + counts.by_cluster
     if most < k:
         raise InputError(
-            f"candidates is {show(candidates)} but k is {k}: that is at most {most} candidates in all; pass more."
+            f"candidates is {show(candidates)}, which gives at most {most} items, but k is {k}; pass more."
         )
     return SearchPlan(name, k, Counts(*(min(count, n) for count in counts)), accepted, threads)
 

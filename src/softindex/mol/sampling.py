@@ -88,7 +88,7 @@ def draw_exactly(scorer: Scorer, batch: QueryBatch, options: DrawOptions) -> Dra
 
 
 def draw_from_candidates(scorer: Scorer, batch: QueryBatch, candidates: int, options: DrawOptions) -> DrawnPositions:
-    """Draw from the softmax of the best candidates by the average.
+    """Draw from the softmax of the best candidates: by clusters, or by the average where there are none.
 
     The total variation from the softmax of all items is the mass of the other items, O / (C + O).  Their largest logits
     bound O from above; the candidates' scores in float64 give C.  The same two numbers bound log Z = log(C + O).
@@ -100,7 +100,7 @@ def draw_from_candidates(scorer: Scorer, batch: QueryBatch, candidates: int, opt
     rounding = _rounding_error(score_error)
     for row, query, largest in _largest_logits(scorer, batch, options.threads):
         temperature = temperature_of(options.temperature, row)
-        listed = scorer.best_average(query, candidates, options.threads)[0]
+        listed = scorer.best_candidates(query, candidates, options.threads)[0]
         scores = scorer.score_precisely(query, PositionLists.of([listed]), options.threads)[0]
         logits = scores / temperature
         chosen, log_prob[row], left = _choose(logits, options, streams[row])
@@ -155,7 +155,7 @@ def log_probabilities(
             excluded = query.excluded.positions
             listed = np.setdiff1d(np.arange(scorer.n), excluded) if len(excluded) else np.arange(scorer.n)
         else:
-            listed = scorer.best_average(query, candidates, options.threads)[0]
+            listed = scorer.best_candidates(query, candidates, options.threads)[0]
         scores = scorer.score_precisely(query, PositionLists.of([listed]), options.threads)[0]
         every[listed] = scores / temperature_of(options.temperature, row)
         wanted = rows[row]

@@ -206,6 +206,10 @@ class Scorer:
         )
         return _without_gaps(batch, positions, "clusters of items")
 
+    def best_candidates(self, batch: QueryBatch, keep: int, threads: int) -> list[Integers]:
+        """At most `keep` positions per query, increasing: by clusters, or by averages if there are no clusters."""
+        return (self.best_average if self._clusters is None else self.best_clustered)(batch, keep, threads)
+
     def largest(self, batch: QueryBatch, keep: int, threads: int) -> tuple[Floats, Integers | None]:
         """(b, n) largest logit of each item, -inf where it is excluded.
 

@@ -62,7 +62,7 @@ class Snapshot(NamedTuple):
         id_table = self._ids_with(check_ids(ids, m), m)
         next_row = self.next_row + m if self.next_row >= 0 else NAMED
         clusters = None if self.clusters is None else self.clusters.join(components, gates)
-        return Snapshot.of(self.spec, self.items.join(components, gates), id_table, next_row, clusters)
+        return self._changed(self.items.join(components, gates), id_table, next_row, clusters)
 
     def remove(self, ids: Any) -> Snapshot:
         """Snapshot without the items with these ids."""
@@ -73,7 +73,7 @@ class Snapshot(NamedTuple):
         if len(kept) == 0:
             raise InputError("this would remove every item; keep at least one.")
         clusters = None if self.clusters is None else self.clusters.take(kept)
-        return Snapshot.of(self.spec, self.items.take(kept), _named(self.ids.at(kept)), self.next_row, clusters)
+        return self._changed(self.items.take(kept), _named(self.ids.at(kept)), self.next_row, clusters)
 
     def find(self, ids: Any, b: int, *, name: str, unknown: str = "error") -> PositionLists:
         """Positions of ids: one list for all of b queries, or one per query; name: the caller's word for the ids."""
@@ -84,6 +84,10 @@ class Snapshot(NamedTuple):
         """Positions of the items that queries may not return: one list for all of b queries, or one per query."""
         lists = PositionLists.of(left_out(Numbered(self.ids, self.n), exclude, allow, b, unknown))
         return PositionLists(lists.offsets, self._check_positions(lists.positions))
+
+    def _changed(self, items: EncodedItems, ids: IdMap, next_row: int, clusters: ItemClusters | None) -> Snapshot:
+        current = None if clusters is None else clusters.current(items.components, items.gates)
+        return Snapshot.of(self.spec, items, ids, next_row, current)
 
     def _check_positions(self, positions: Integers) -> Integers:
         if positions.size and not (positions.min() >= 0 and positions.max() < self.n):

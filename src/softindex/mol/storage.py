@@ -46,7 +46,7 @@ def to_stored(snapshot: Snapshot) -> Stored:
         "ids": ids.kind,
         "next_row": snapshot.next_row,
         "n": snapshot.n,
-        "clusters": 0 if snapshot.clusters is None else len(snapshot.clusters),
+        **_cluster_parameters(snapshot.clusters),
     }
     return Stored(KIND, parameters, arrays, MIXTURE.version_of(arrays))
 
@@ -59,7 +59,7 @@ CHOICES = {
 
 def from_stored(stored: Stored) -> Snapshot:
     """The snapshot that was saved; CorruptIndexError if a parameter or array is missing or does not fit."""
-    parameters: Json = {"clusters": 0, **stored.parameters}
+    parameters: Json = {**_cluster_parameters(None), **stored.parameters}
     arrays = stored.arrays
     check_choices(parameters, CHOICES)
     MIXTURE.check(stored, _sizes(parameters), _groups(parameters, arrays))
@@ -72,7 +72,7 @@ def from_stored(stored: Stored) -> Snapshot:
             arrays["lengths"],
             arrays.get("gate_sizes"),
         )
-        clusters = _clusters(arrays) if parameters["clusters"] else None
+        clusters = _clusters(parameters, arrays) if parameters["clusters"] else None
         if stored.verified or all(is_small(arrays[name]) for name in ("components", "gates") if name in arrays):
             _check_items(spec, items, clusters)
     except InputError as error:
@@ -84,8 +84,16 @@ def from_stored(stored: Stored) -> Snapshot:
     return Snapshot.of(spec, items, ids, _next_row(parameters, ids), clusters)
 
 
-def _clusters(arrays: Mapping[str, NDArray[Any]]) -> ItemClusters:
-    clusters = ItemClusters(**{"gates": None, **_record(arrays, "clusters.")})
+def _cluster_parameters(clusters: ItemClusters | None) -> dict[str, int]:
+    counts = (0, 0, 0) if clusters is None else (len(clusters), clusters.fitted, clusters.changed)
+    return dict(zip(("clusters", "clusters_fitted", "clusters_changed"), counts, strict=True))
+
+
+def _clusters(parameters: Json, arrays: Mapping[str, NDArray[Any]]) -> ItemClusters:
+    fitted, changed = (
+        whole_number(parameters, f"clusters_{name}", least) for name, least in (("fitted", 1), ("changed", 0))
+    )
+    clusters = ItemClusters(**{"gates": None, **_record(arrays, "clusters.")}, fitted=fitted, changed=changed)
     problem = clusters.problem()
     if problem is not None:
         raise damaged(problem)
@@ -107,10 +115,11 @@ def _check_items(spec: SimilaritySpec, items: EncodedItems, clusters: ItemCluste
 
 
 def _next_row(parameters: Json, ids: IdMap) -> int:
-    """The id of the next item: -1 where the caller chose the ids, else above all of them."""
+    """The id of the next item: -1 where the caller chose the ids, else above all of them, even after some went."""
     row, n = whole_number(parameters, "next_row", NAMED), parameters["n"]
     largest = int(ids.keys[-1]) if isinstance(ids, IntegerIds) else n - 1
-    if (row == NAMED) == isinstance(ids, RowIds) or (row != NAMED and (isinstance(ids, StringIds) or row <= largest)):
+    chosen = row == NAMED
+    if isinstance(ids, RowIds) if chosen else isinstance(ids, StringIds) or row <= largest:
         raise damaged(f"its parameter next_row is {row}, which does not go with its ids")
     return row
 
