@@ -43,6 +43,8 @@ class Errors(NamedTuple):
     """(b,) absolute error of a logit."""
     ceiling: Doubles
     """(b,) absolute value of a score or logit."""
+    weights: Doubles
+    """(b,) total variation between the computed weights of the pairs and the exact ones."""
 
 
 class GateSizes(NamedTuple):
@@ -93,19 +95,21 @@ class ErrorBounds:
           is good to 8 + 2 |x| units, and x^2 exp(-|x|) < 0.6).
         - The same holds for the second layer with the product u v, and for its activation.  Let h be the resulting
           error, including the rounding of the difference to the largest value and of the exponential.
-        - Each weight before normalisation is off by a factor within exp(+-h), and each weight pi by one within
-          exp(+-2 h).  Two such distributions differ by at most tanh(h) in total variation.  That moves a mean of logits
-          by at most tanh(h) times their range, 2 L.
+        - Each weight before normalisation is off by a factor within exp(+-h).  Two such distributions differ by at most
+          tanh(h / 2) in total variation: at worst, some weights are multiplied by exp(h) and the others by exp(-h), and
+          the former have a share of 1 / (1 + exp(h)).  That moves a mean of logits by at most tanh(h / 2) times their
+          range, 2 L.
         - The weighted mean adds the error of the logits and of two sums.
         """
         spec = self._spec
         logit = _sum_error(spec.component_dim + 3, unit) * sizes.logits
         top, worst = sizes.logits.max(axis=1), logit.max(axis=1)
         if self._gate is None:
-            return Errors(worst + _sum_error(spec.query_components + 2, unit) * top + TINY, worst + TINY, top)
-        h = _log_weight_errors(self._gate, sizes, logit, unit)
-        score = 2 * top * np.tanh(h) + worst + 2 * _sum_error(spec.pairs + 4, unit) * top
-        return Errors(score * (1 + 1e-9) + TINY, worst + TINY, top)
+            score = worst + _sum_error(spec.query_components + 2, unit) * top
+            return Errors(score + TINY, worst + TINY, top, np.zeros(len(top)))
+        weights = np.tanh(_log_weight_errors(self._gate, sizes, logit, unit) / 2) * (1 + 1e-9)
+        score = 2 * top * weights + worst + 2 * _sum_error(spec.pairs + 4, unit) * top
+        return Errors(score * (1 + 1e-9) + TINY, worst + TINY, top, weights)
 
     def _hidden_sizes(self, components: Doubles) -> Doubles | None:
         """(b, h) upper bounds on the inputs of the hidden layer, for queries (b, P_q, d).
