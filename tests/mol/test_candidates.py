@@ -31,7 +31,7 @@ def test_fewer_candidates_per_pair_than_results_are_enough_where_their_union_is(
 def test_a_union_that_does_not_reach_k_is_refused_in_a_sentence():
     model = similarity("logits", 500, parts=(2, 2))
     made, queries = build(model, np.arange(500)), queries_of(model)
-    with pytest.raises(InputError, match="at most 20 candidates"):
+    with pytest.raises(InputError, match="at most 20 items"):
         made.top_k(queries, 21, method="per-embedding", candidates=5)
     same = model.repeated(np.zeros(500, int) + np.arange(500) // 100)
     with pytest.raises(InputError, match=r"candidates of query 0 are \d+ different items but k is 20"):

@@ -202,9 +202,9 @@ def test_bad_arguments_are_refused_in_a_sentence():
         ({"k": 0}, "k is 0"),
         ({"k": 201}, "200 are left"),
         ({"k": 5, "exclude": np.arange(196)}, "4 are left"),
-        ({"k": 10, "method": "average", "candidates": 9}, "candidates in all"),
-        ({"k": 10, "method": "per-embedding", "candidates": 1}, "candidates in all"),
-        ({"k": 10, "method": "combined", "candidates": (1, 3)}, "candidates in all"),
+        ({"k": 10, "method": "average", "candidates": 9}, "gives at most"),
+        ({"k": 10, "method": "per-embedding", "candidates": 1}, "gives at most"),
+        ({"k": 10, "method": "combined", "candidates": (1, 3)}, "gives at most"),
         ({"k": 10, "method": "average", "candidates": (30, 30)}, "one number"),
         ({"k": 10, "candidates": 20}, "exact"),
         ({"k": 10, "gap": 0.1}, "exact"),
@@ -334,7 +334,7 @@ def test_a_dot_product_without_a_query_side_takes_plain_vectors():
 def test_it_says_what_it_holds():
     made = build(similarity("mixture"), np.arange(200))
     assert isinstance(made, MixtureIndex)
-    assert repr(made) == "<softindex.mol.MixtureIndex: 200 items, 3 x 2 components of 5>"
+    assert repr(made) == "<softindex.mol.MixtureIndex: 200 items in 28 clusters, 3 x 2 components of 5>"
     assert isinstance(made.spec.query, QueryWeights)
 
 

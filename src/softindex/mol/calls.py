@@ -8,8 +8,8 @@ import numpy as np
 
 from softindex.arguments import check_choice
 from softindex.blas import blas_threads
+from softindex.mol.plans import Retrieved
 from softindex.mol.queries import encode
-from softindex.mol.retrieval import Retrieved
 from softindex.mol.sampling import DrawnPositions
 from softindex.mol.scorer import QueryBatch
 from softindex.mol.snapshot import Snapshot

@@ -25,8 +25,9 @@ from softindex.mol import storage
 from softindex.mol.calls import draws_record, make_batch, top_k_record
 from softindex.mol.items import encode_items
 from softindex.mol.options import check_available, check_draws, check_search, check_slate
+from softindex.mol.plans import Counts, SearchPlan
 from softindex.mol.queries import encode
-from softindex.mol.retrieval import Counts, SearchPlan, rank, retrieve
+from softindex.mol.retrieval import rank, retrieve
 from softindex.mol.sampling import DrawOptions, draw_exactly, draw_from_candidates, log_probabilities
 from softindex.mol.snapshot import Snapshot
 from softindex.mol.spec import LearnedSimilarity, SimilaritySpec
@@ -230,8 +231,7 @@ class MixtureIndex:
 
         - "exact" draws from this softmax itself, by rejection: it proposes items by their largest logit and scores only
           the proposals.  Where too many are rejected it scores all items.
-        - "candidates" draws from the softmax of the best candidates and never returns another item.  They are found
-          by clusters, or by the average where the index has none.
+        - "candidates" draws from the softmax of the best candidates only, found by clusters if there are any.
 
         On a CPU with other instructions, scores differ in their last digits, and so, rarely, do draws.
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from softindex.arguments import check_count, check_room
 from softindex.errors import InputError, MethodError, show
-from softindex.mol.retrieval import METHODS, Counts, SearchPlan
+from softindex.mol.plans import Counts, SearchPlan
+from softindex.mol.retrieval import METHODS
 from softindex.mol.sampling import SAMPLE_METHODS, DrawOptions
 from softindex.mol.scorer import QueryBatch
 from softindex.mol.snapshot import Snapshot
