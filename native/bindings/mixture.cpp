@@ -37,6 +37,29 @@ class BoundMixture {
     call_native([&] { scorer_.best(batch, exclusions, threads, result); });
   }
 
+  bool screens() const { return scorer_.screens(); }
+
+  void bound(In<float, 4> queries, MaybeIn<float, 2> gates, In<float, 1> slacks, int64_t threads,
+             Out<float, 2> bounds) const {
+    const MixtureQueries<float> batch = view_queries(queries, gates);
+    expect(scorer_.has_screen(), "there is no screen");
+    expect(fits(slacks, batch.count) && fits(bounds, batch.count, scorer_.size()), unfit);
+    call_native([&] { scorer_.bound(batch, slacks.data(), threads, bounds.data()); });
+  }
+
+  void best_screened(In<float, 4> queries, MaybeIn<float, 2> gates, In<int64_t, 1> offsets, In<int64_t, 1> excluded,
+                     int64_t k, int64_t width, In<float, 1> slacks, In<float, 1> margins, int64_t threads,
+                     Out<int64_t, 2> positions, Out<float, 2> scores, Out<float, 1> outside) const {
+    const MixtureQueries<float> batch = view_queries(queries, gates);
+    expect(scorer_.has_screen(), "there is no screen");
+    expect(k >= 1 && width >= k && width <= scorer_.size(), "the numbers of results do not fit the items");
+    expect(fits(slacks, batch.count) && fits(margins, batch.count) && fits(outside, batch.count), unfit);
+    const Exclusions exclusions = view_exclusions(offsets, excluded, batch.count);
+    const Ranking result = view_ranking(positions, scores, batch.count);
+    const Screening screening = {k, width, slacks.data(), margins.data(), outside.data()};
+    call_native([&] { scorer_.best_screened(batch, exclusions, screening, threads, result); });
+  }
+
   void best_average(In<float, 2> queries, In<int64_t, 1> offsets, In<int64_t, 1> excluded, int64_t threads,
                     Out<int64_t, 2> positions) const {
     const int64_t b = queries.shape(0), keep = positions.shape(1);
@@ -153,6 +176,14 @@ void bind_mixture(nb::module_& m) {
       .def("best", &BoundMixture::best, "queries"_a, "gates"_a.none(), "offsets"_a, "excluded"_a, "threads"_a,
            "positions"_a, "scores"_a,
            "Fill positions and scores (b, keep) with the best items, best first; -1 where there are fewer.")
+      .def_prop_ro("screens", &BoundMixture::screens, "Whether best_screened is faster than best on this CPU.")
+      .def("bound", &BoundMixture::bound, "queries"_a, "gates"_a.none(), "slacks"_a, "threads"_a, "bounds"_a,
+           "Fill bounds (b, n) with upper bounds on the scores, up to rounding errors.")
+      .def(
+          "best_screened", &BoundMixture::best_screened, "queries"_a, "gates"_a.none(), "offsets"_a, "excluded"_a,
+          "k"_a, "width"_a, "slacks"_a, "margins"_a, "threads"_a, "positions"_a, "scores"_a, "outside"_a,
+          "Fill positions and scores (b, keep) with the best items among those whose bounds reach the k best, and\n"
+          "outside (b,) with a bound on the scores of all others; `width` items with the largest bounds are looked at.")
       .def("best_average", &BoundMixture::best_average, "queries"_a, "offsets"_a, "excluded"_a, "threads"_a,
            "positions"_a,
            "Fill positions (b, keep), increasing, with the items of largest dot product of average and query (b, d).")

@@ -94,6 +94,21 @@ struct Mixture {
   const Real *first_back, *second_back;  // transposed: (pairs, hidden), (hidden, pairs)
 };
 
+// The layers of a gate in sixteen bits: see mixture_screen.cpp. Matrices are packed by four rows, two columns in one
+// integer, padded with zeros.
+constexpr int screen_pieces = 32;
+struct MixtureScreen {
+  int64_t columns;                    // of the first layer: half of the pairs, rounded up
+  int64_t hidden;                     // a multiple of four
+  const int32_t *first, *first_bias;  // (hidden, columns), (hidden)
+  const int32_t* second;              // (pairs, hidden / 2)
+  const float* second_bias;           // (pairs)
+  const int16_t *bases, *slopes;      // (screen_pieces) of the activation
+  int32_t factor, width;              // of a piece: width times factor is about 2^16
+  float logit_scale, output_scale;    // integers per unit of a logit; units per integer of the second layer
+  float slack, slack_per_length;      // of the range of the logits: for a query, and for each unit of their length
+};
+
 #define SOFTINDEX_POINTER(result, name, parameters) result(*name) parameters;
 struct Kernels {
   const char* name;

@@ -52,6 +52,10 @@
   KERNEL(void, mixture_scores,                                                                                         \
          (const Mixture<float>& mixture, const float* query, const float* query_gates, const float* columns,           \
           const float* item_gates, float* work, float* scores))                                                        \
+  KERNEL(bool, mixture_screen_pays, ())                                                                                \
+  KERNEL(void, mixture_screen,                                                                                         \
+         (const Mixture<float>& mixture, const MixtureScreen& screen, const float* query, const float* query_gates,    \
+          const float* columns, const float* item_gates, float* work, float* bounds))                                  \
   KERNEL(                                                                                                              \
       void, mixture_slopes,                                                                                            \
       (const Mixture<float>& mixture, const float* query_gates, const float* item_gates, float* work, float* slopes))  \

@@ -44,5 +44,21 @@ SOFTINDEX_INLINE Type silu(Type x, Real limit) {
   return x / (exponential(clamped, (Real)-1) + (Real)1);
 }
 
+// scores (tile): the logits (pairs, tile), weighted by the softmax of the gate's outputs (pairs, tile).
+template <class Real>
+SOFTINDEX_INLINE void weighted_mean(int64_t pairs, const Real* logits, const Real* gate, Real limit, Real* scores) {
+  for (int i = 0; i < registers; ++i) {
+    Reals<Real> top = read(gate + i * reals<Real>), total = {}, weighted = {};
+    for (int64_t p = 1; p < pairs; ++p) top = greater(top, read(gate + p * tile<Real> + i * reals<Real>));
+    for (int64_t p = 0; p < pairs; ++p) {
+      const int64_t at = p * tile<Real> + i * reals<Real>;
+      const Reals<Real> weight = exponential(greater(read(gate + at) - top, broadcast(-limit)), (Real)1);
+      total += weight;
+      weighted = multiply_add(weight, read(logits + at), weighted);
+    }
+    write(scores + i * reals<Real>, weighted / total);
+  }
+}
+
 }  // namespace SOFTINDEX_TARGET
 }  // namespace softindex

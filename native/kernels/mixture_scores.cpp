@@ -20,22 +20,6 @@ SOFTINDEX_INLINE void mean_of_largest(const Mixture<Real>& mixture, const Real* 
   }
 }
 
-// scores (tile): the logits (pairs, tile), weighted by the softmax of the gate's outputs (pairs, tile).
-template <class Real>
-SOFTINDEX_INLINE void combine(int64_t pairs, const Real* logits, const Real* gate, Real limit, Real* scores) {
-  for (int i = 0; i < registers; ++i) {
-    Reals<Real> top = read(gate + i * reals<Real>), total = {}, weighted = {};
-    for (int64_t p = 1; p < pairs; ++p) top = greater(top, read(gate + p * tile<Real> + i * reals<Real>));
-    for (int64_t p = 0; p < pairs; ++p) {
-      const int64_t at = p * tile<Real> + i * reals<Real>;
-      const Reals<Real> weight = exponential(greater(read(gate + at) - top, broadcast(-limit)), (Real)1);
-      total += weight;
-      weighted = multiply_add(weight, read(logits + at), weighted);
-    }
-    write(scores + i * reals<Real>, weighted / total);
-  }
-}
-
 template <class Real>
 SOFTINDEX_INLINE void all_scores(const Mixture<Real>& mixture, const Real* query, const Real* query_gates,
                                  const Real* columns, const Real* item_gates, Real limit, Real* work, Real* scores) {
@@ -59,7 +43,7 @@ SOFTINDEX_INLINE void all_scores(const Mixture<Real>& mixture, const Real* query
         write(gate + at, silu(z, limit));
       }
   }
-  combine(pairs, logits, gate, limit, scores);
+  weighted_mean(pairs, logits, gate, limit, scores);
 }
 
 }  // namespace

@@ -73,4 +73,59 @@ class PackedMixture {
   Mixture<Real> mixture_;
 };
 
+// The packed weights of a screen, and the screen that points to them.
+class PackedScreen {
+ public:
+  PackedScreen(const MixtureShape& shape, const GateWeights& gate, const ScreenWeights& screen) {
+    if (screen.first == nullptr) return;
+    const int64_t pairs = shape.pairs(), hidden = round_up_to_four(gate.hidden);
+    screen_.columns = (pairs + 1) / 2;
+    screen_.hidden = hidden;
+    first_ = join_columns(screen.first, gate.hidden, pairs, screen_.columns);
+    second_ = join_columns(screen.second, pairs, gate.hidden, hidden / 2);
+    first_bias_.assign(hidden, 0);
+    second_bias_.assign(round_up_to_four(pairs), 0);
+    std::copy_n(screen.first_bias, gate.hidden, first_bias_.begin());
+    std::copy_n(gate.second_bias, pairs, second_bias_.begin());
+    std::copy_n(screen.bases, screen_pieces, bases_);
+    std::copy_n(screen.slopes, screen_pieces, slopes_);
+    screen_.first = first_.data();
+    screen_.first_bias = first_bias_.data();
+    screen_.second = second_.data();
+    screen_.second_bias = second_bias_.data();
+    screen_.bases = bases_;
+    screen_.slopes = slopes_;
+    screen_.factor = (int32_t)screen.steps[0];
+    screen_.width = (int32_t)screen.steps[1];
+    screen_.logit_scale = screen.scales[0];
+    screen_.output_scale = screen.scales[1];
+    screen_.slack_per_length = screen.scales[2];
+  }
+  PackedScreen(const PackedScreen&) = delete;
+  PackedScreen& operator=(const PackedScreen&) = delete;
+
+  bool empty() const { return first_.empty(); }
+  // The screen for a query.
+  MixtureScreen with(float slack) const {
+    MixtureScreen screen = screen_;
+    screen.slack = slack;
+    return screen;
+  }
+
+ private:
+  // Two neighbouring columns of a matrix (rows, length) in each integer, packed with `columns` of these per row.
+  static std::vector<int32_t> join_columns(const int16_t* matrix, int64_t rows, int64_t length, int64_t columns) {
+    std::vector<int32_t> joined(rows * columns, 0);
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t j = 0; j < length; ++j)
+        joined[r * columns + j / 2] |= (int32_t)((uint32_t)(uint16_t)matrix[r * length + j] << (j % 2 * 16));
+    return pack(joined.data(), rows, columns);
+  }
+
+  std::vector<int32_t> first_, second_, first_bias_;
+  std::vector<float> second_bias_;
+  int16_t bases_[screen_pieces], slopes_[screen_pieces];
+  MixtureScreen screen_{};
+};
+
 }  // namespace softindex

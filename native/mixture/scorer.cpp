@@ -28,6 +28,12 @@ void MixtureScorer::score(const MixtureQueries<float>& queries, int64_t q, Scrat
                           scratch.gates.data(), scratch.work.data(), scratch.scores.data());
 }
 
+void MixtureScorer::screen(const MixtureQueries<float>& queries, int64_t q, float slack,
+                           Scratch<float>& scratch) const {
+  kernels_.mixture_screen(single_.mixture(), screen_.with(slack), queries.query(q), queries.gates(q),
+                          scratch.columns.data(), scratch.gates.data(), scratch.work.data(), scratch.scores.data());
+}
+
 // Calls work(first item, count, scratch, selections of this thread) for every tile of items, then merges the
 // selections.
 template <class Work>
@@ -46,18 +52,81 @@ void MixtureScorer::for_each_tile(int64_t threads, std::vector<Selection>& selec
   });
 }
 
-void MixtureScorer::best(const MixtureQueries<float>& queries, const Exclusions& excluded, int64_t threads,
-                         const Ranking& result) const {
-  std::vector<Selection> selections(queries.count, Selection(result.keep));
+// The `keep` largest of what score(q, scratch) leaves in scratch.scores for each tile.
+template <class Score>
+std::vector<Selection> MixtureScorer::select(const MixtureQueries<float>& queries, const Exclusions& excluded,
+                                             int64_t keep, int64_t threads, const Score& score) const {
+  std::vector<Selection> selections(queries.count, Selection(keep));
   for_each_tile(threads, selections, [&](int64_t first, int64_t count, auto& scratch, auto& local) {
     gather(nullptr, first, count, scratch);
     for (int64_t q = 0; q < queries.count; ++q) {
-      score(queries, q, scratch);
+      score(q, scratch);
       excluded.apply(q, first, count, scratch.scores.data());
       local[q].offer(kernels_, scratch.scores.data(), count, first);
     }
   });
+  return selections;
+}
+
+void MixtureScorer::best(const MixtureQueries<float>& queries, const Exclusions& excluded, int64_t threads,
+                         const Ranking& result) const {
+  std::vector<Selection> selections = select(queries, excluded, result.keep, threads,
+                                             [&](int64_t q, Scratch<float>& scratch) { score(queries, q, scratch); });
   write(selections, items_.n, threads, result);
+}
+
+void MixtureScorer::bound(const MixtureQueries<float>& queries, const float* slacks, int64_t threads,
+                          float* bounds) const {
+  std::vector<Selection> none;
+  for_each_tile(threads, none, [&](int64_t first, int64_t count, auto& scratch, auto&) {
+    gather(nullptr, first, count, scratch);
+    for (int64_t q = 0; q < queries.count; ++q) {
+      screen(queries, q, slacks[q], scratch);
+      std::copy_n(scratch.scores.data(), count, bounds + q * items_.n + first);
+    }
+  });
+}
+
+void MixtureScorer::best_screened(const MixtureQueries<float>& queries, const Exclusions& excluded,
+                                  const Screening& screening, int64_t threads, const Ranking& result) const {
+  std::vector<Selection> bounds =
+      select(queries, excluded, screening.width, threads,
+             [&](int64_t q, Scratch<float>& scratch) { screen(queries, q, screening.slacks[q], scratch); });
+  parallel(queries.count, threads, [&](const auto& next) {
+    Scratch<float> scratch(single_.mixture(), items_.gates != nullptr, kernels_.mixture_tile());
+    for (int64_t q = next(); q >= 0; q = next()) settle(queries, q, bounds[q], screening, scratch, result);
+  });
+}
+
+// Scores the items of one query in the order of their bounds until the next one cannot be among the k best.
+void MixtureScorer::settle(const MixtureQueries<float>& queries, int64_t q, Selection& bounds,
+                           const Screening& screening, Scratch<float>& scratch, const Ranking& result) const {
+  const int64_t tile = kernels_.mixture_tile(), keep = result.keep;
+  std::vector<int64_t> listed(screening.width);
+  std::vector<float> bound(screening.width);
+  const int64_t found = bounds.write_ranked(listed.data(), bound.data());
+  const float margin = screening.margins[q];
+  // Items beyond those that were kept have no larger bound than the last one.
+  float outside = found < screening.width ? no_score : bound[found - 1];
+  Selection scored(keep), best(screening.k);
+  for (int64_t first = 0; first < found; first += tile) {
+    if (first >= screening.k && bound[first] + margin <= best.least()) {
+      outside = bound[first];
+      break;
+    }
+    const int64_t count = std::min(tile, found - first), next = first + count;
+    gather(listed.data() + first, 0, count, scratch);
+    prefetch(listed.data() + next, std::min(tile, found - next));
+    score(queries, q, scratch);
+    scored.offer(kernels_, scratch.scores.data(), count, listed.data() + first);
+    best.offer(kernels_, scratch.scores.data(), count, listed.data() + first);
+  }
+  screening.outside[q] = outside;
+  float* scores = result.scores + q * keep;
+  int64_t* positions = result.positions + q * keep;
+  const int64_t ranked = scored.write_ranked(positions, scores);
+  std::fill(scores + ranked, scores + keep, no_score);
+  std::fill(positions + ranked, positions + keep, -1);
 }
 
 void MixtureScorer::best_average(const float* queries, int64_t count, const Exclusions& excluded, int64_t threads,

@@ -32,6 +32,12 @@ class Selection {
     offer_each(kernels, scores, count, [&](int64_t i) { return positions[i]; });
   }
   void merge(const Selection& other) { keys_.insert(keys_.end(), other.keys_.begin(), other.keys_.end()); }
+  // The lowest of the best `keep` scores; the caller knows that there were as many.
+  float least() {
+    shorten();
+    return (int64_t)keys_.size() < keep_ ? std::numeric_limits<float>::lowest()
+                                         : score(*std::max_element(keys_.begin(), keys_.end()));
+  }
   int64_t size() const { return std::min(keep_, (int64_t)keys_.size()); }
 
   // Writes the results, best first, and returns their number.

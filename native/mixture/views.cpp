@@ -2,6 +2,7 @@
 #include "mixture/views.h"
 
 #include "base/array_reader.h"
+#include "kernels/kernels.h"
 
 namespace softindex {
 namespace {
@@ -26,12 +27,24 @@ MixtureClusters read_clusters(ArrayReader& read, const MixtureShape& shape, int6
   return clusters;
 }
 
+ScreenWeights read_screen(ArrayReader& read, int64_t hidden, int64_t pairs) {
+  ScreenWeights screen;
+  screen.first = read.required<int16_t>("screen.first", {hidden, pairs});
+  screen.first_bias = read.required<int64_t>("screen.first_bias", {hidden});
+  screen.second = read.required<int16_t>("screen.second", {pairs, hidden});
+  screen.bases = read.required<int16_t>("screen.bases", {screen_pieces});
+  screen.slopes = read.required<int16_t>("screen.slopes", {screen_pieces});
+  screen.steps = read.required<int64_t>("screen.steps", {2});
+  screen.scales = read.required<float>("screen.scales", {3});
+  return screen;
+}
+
 }  // namespace
 
 MixtureView make_mixture(const Arrays& arrays, int64_t query_parts) {
   ArrayReader read(arrays);
   const std::vector<int64_t>& axes = read.at("components", 3).shape;
-  MixtureView view = {{query_parts, axes[1], axes[2]}, {}, {}, {}};
+  MixtureView view = {{query_parts, axes[1], axes[2]}, {}, {}, {}, {}};
   const int64_t n = axes[0], pairs = view.shape.pairs();
   require(query_parts >= 1 && axes[1] >= 1 && axes[2] >= 1, "queries and items need components");
   require(n >= 1, "there are no items");
@@ -47,6 +60,7 @@ MixtureView make_mixture(const Arrays& arrays, int64_t query_parts) {
     gate.first_bias = read.required<float>("gate.first_bias", {gate.hidden});
     gate.second = read.required<float>("gate.second", {pairs, gate.hidden});
     gate.second_bias = read.required<float>("gate.second_bias", {pairs});
+    if (read.has("screen.first")) view.screen = read_screen(read, gate.hidden, pairs);
   }
   if (read.has("clusters.offsets")) view.clusters = read_clusters(read, view.shape, n, view.items.gates != nullptr);
   read.expect_all_used();

@@ -32,6 +32,15 @@ struct GateWeights {
   const float *second = nullptr, *second_bias = nullptr;  // (pairs, hidden), (pairs)
 };
 
+// The gate in sixteen bits; `first` is null if there is none.
+struct ScreenWeights {
+  const int16_t *first = nullptr, *second = nullptr;  // (hidden, pairs), (pairs, hidden)
+  const int64_t* first_bias = nullptr;                // (hidden) that fit into 32 bits
+  const int16_t *bases = nullptr, *slopes = nullptr;  // (screen_pieces)
+  const int64_t* steps = nullptr;                     // factor and width of a piece
+  const float* scales = nullptr;                      // of logits and outputs, then the slack per length
+};
+
 // Items that are close to each other, and what they differ in, in few dimensions. Cluster c holds the items
 // order[offsets[c]] .. order[offsets[c + 1]]: the places of its items in the order of the clusters.
 struct MixtureClusters {
@@ -52,6 +61,7 @@ struct MixtureView {
   MixtureShape shape;
   MixtureItems items;
   GateWeights gate;
+  ScreenWeights screen;
   MixtureClusters clusters;
 };
 

@@ -519,6 +519,48 @@ class Mixture:
         Fill positions and scores (b, keep) with the best items, best first; -1 where there are fewer.
         """
 
+    @property
+    def screens(self) -> bool:
+        """Whether best_screened is faster than best on this CPU."""
+
+    def bound(
+        self,
+        queries: Annotated[
+            NDArray[numpy.float32], dict(shape=(None, None, None, None), order="C", device="cpu", writable=False)
+        ],
+        gates: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)]
+        | None,
+        slacks: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        threads: int,
+        bounds: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+    ) -> None:
+        """
+        Fill bounds (b, n) with upper bounds on the scores, up to rounding errors.
+        """
+
+    def best_screened(
+        self,
+        queries: Annotated[
+            NDArray[numpy.float32], dict(shape=(None, None, None, None), order="C", device="cpu", writable=False)
+        ],
+        gates: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)]
+        | None,
+        offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        excluded: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        k: int,
+        width: int,
+        slacks: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        margins: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        threads: int,
+        positions: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
+        scores: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+        outside: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
+    ) -> None:
+        """
+        Fill positions and scores (b, keep) with the best items among those whose bounds reach the k best, and
+        outside (b,) with a bound on the scores of all others; `width` items with the largest bounds are looked at.
+        """
+
     def best_average(
         self,
         queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],

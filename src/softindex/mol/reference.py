@@ -8,10 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softindex.mol.clusters import ItemClusters
+from softindex.mol.screening import ScreenedGate, silu_of_integers
 from softindex.mol.spec import SimilaritySpec
 from softindex.records import Doubles, Integers
 
-__all__ = ["cluster_candidates", "expansions", "gate_weights", "logit_slopes", "logits", "scores", "silu", "silu_slope"]
+__all__ = [
+    "cluster_candidates",
+    "expansions",
+    "gate_weights",
+    "logit_slopes",
+    "logits",
+    "scores",
+    "screened",
+    "silu",
+    "silu_slope",
+]
 
 DEVIATIONS = 2.3
 """Of the items of a cluster, one in a hundred lies more standard deviations above the mean, if they are normal."""
@@ -85,6 +96,28 @@ def logit_slopes(
     score = (weights * pair_logits).sum(axis=2, keepdims=True)
     back = weights * (pair_logits - score) * silu_slope(outer)
     return np.asarray(weights + ((back @ second) * silu_slope(inner)) @ first)
+
+
+def screened(
+    spec: SimilaritySpec,
+    screen: ScreenedGate,
+    pair_logits: Doubles,
+    query_gates: NDArray[Any] | None = None,
+    item_gates: NDArray[Any] | None = None,
+) -> Doubles:
+    """(b, n) upper bounds on the scores, from layers of the gate in sixteen bits."""
+    assert spec.gate is not None
+    logit_scale, output_scale, per_length = screen.scales.astype(np.float64)
+    integers = np.rint(pair_logits * logit_scale).astype(np.int64)
+    hidden = (integers @ screen.first.T.astype(np.int64) + screen.first_bias) >> 16
+    activations = silu_of_integers(hidden, screen.bases, screen.slopes, screen.steps)
+    z = (activations @ screen.second.T.astype(np.int64)) * output_scale + spec.gate.second_bias
+    if query_gates is not None and item_gates is not None:
+        z = z + np.asarray(query_gates, np.float64)[:, None] * np.asarray(item_gates, np.float64)
+    weights = np.exp(silu(z) - silu(z).max(axis=2, keepdims=True))
+    means = (weights * pair_logits).sum(axis=2) / weights.sum(axis=2)
+    slack = screen.slack + per_length * np.linalg.norm(pair_logits, axis=2)
+    return np.asarray(means + slack * (pair_logits.max(axis=2) - pair_logits.min(axis=2)))
 
 
 def expansions(

@@ -8,27 +8,30 @@ was left out can is among the true k best.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from softindex.errors import InputError
+from softindex.mol.plans import Counts, FirstPass, Retrieved, SearchPlan
 from softindex.mol.scorer import PositionLists, QueryBatch, Scorer, not_numbers
 from softindex.records import Doubles, Floats, Integers
 
-__all__ = ["METHODS", "Counts", "Retrieved", "SearchPlan", "rank", "retrieve"]
+__all__ = ["METHODS", "rank", "retrieve"]
 
 METHODS = ("exact", "brute-force", "two-pass", "per-embedding", "average", "clusters", "combined")
 SPARE = 4
 """A scan keeps this many times k items: most items that rounding may confuse with the k-th are among them."""
 MAX_SURVIVORS = 0.6
 """If a larger share of the items survives the first pass, one scan of all items is faster than two passes."""
+MAX_SURVIVORS_SCREENED = 0.3
+"""The same where a scan of all items is screened."""
 PROBED = 256
 """Items whose logits predict whether a second pass pays off."""
 MIN_RATIO = 16
 """With fewer items than this many times the size of the first pass, all items are scored at once."""
+LEAST_SCREENED = 4
+"""With fewer items than this many times those that a screen keeps, all items are scored at once."""
 GROUP = 64
 """Queries that share one tile of items: they stay in the cache."""
 GROWTH = 4
@@ -36,86 +39,6 @@ GROWTH = 4
 
 FindBest = Callable[[Integers, QueryBatch, int], tuple[Integers, Floats]]
 """find(rows, their queries, keep): positions and scores (b, keep), best first; -1 and -inf where there are fewer."""
-
-
-class Counts(NamedTuple):
-    """Numbers of candidates, by how they are found; 0 for none."""
-
-    per_pair: int = 0
-    """For each pair of components, by their logit."""
-    by_average: int = 0
-    """By the average of their components."""
-    by_cluster: int = 0
-    """From the most promising clusters."""
-
-
-class SearchPlan(NamedTuple):
-    """Options of one call, checked."""
-
-    method: str
-    k: int
-    candidates: Counts
-    gap: float | None
-    """Largest gap that the caller accepts; None where the number of candidates is fixed."""
-    threads: int
-
-
-class FirstPass(NamedTuple):
-    """Result of the first of two passes."""
-
-    floor: Doubles
-    """(b,) at least k items are proven to score this much."""
-    positions: Integers
-    """(b, m) items that were scored; -1 where there are fewer."""
-    scores: Floats
-    """(b, m) their scores; -inf where there are fewer."""
-
-    def take(self, rows: Integers) -> FirstPass:
-        """The result for some of the queries."""
-        return FirstPass(self.floor[rows], self.positions[rows], self.scores[rows])
-
-    def among(self, chosen: NDArray[np.bool_]) -> FirstPass:
-        """The same without the items that are not among those chosen (b, n)."""
-        keep = np.take_along_axis(chosen, self.positions, axis=1) & (self.positions >= 0)
-        return FirstPass(self.floor, np.where(keep, self.positions, -1), np.where(keep, self.scores, -np.inf))
-
-    def merge(self, positions: Integers, scores: Floats) -> tuple[Integers, Floats]:
-        """The best of these items and of others (b, keep), as many as there were of the others; best first."""
-        both, all_scores = np.hstack([positions, self.positions]), np.hstack([scores, self.scores])
-        order = np.lexsort((both, -all_scores))[:, : positions.shape[1]]
-        return np.take_along_axis(both, order, axis=1), np.take_along_axis(all_scores, order, axis=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Retrieved:
-    """The k best items of b queries, with proofs."""
-
-    positions: Integers
-    """(b, k) best first."""
-    scores: Doubles
-    """(b, k)"""
-    gap: Doubles
-    """(b,)"""
-    proven: NDArray[np.bool_]
-    """(b, k)"""
-    scored: Integers
-    """(b,) number of items whose score was computed."""
-
-    @classmethod
-    def empty(cls, b: int, k: int) -> Retrieved:
-        """Room for b queries."""
-        return cls(
-            np.empty((b, k), np.int64),
-            np.empty((b, k)),
-            np.empty(b),
-            np.zeros((b, k), bool),
-            np.empty(b, np.int64),
-        )
-
-    def put(self, rows: Any, other: Retrieved) -> None:
-        """Fill in some rows."""
-        for name in ("positions", "scores", "gap", "proven", "scored"):
-            getattr(self, name)[rows] = getattr(other, name)
 
 
 def retrieve(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieved:
@@ -129,12 +52,18 @@ def retrieve(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieved:
 
 
 def brute_force(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieved:
-    """Score every item."""
+    """Score every item; where that is faster, roughly first, and exactly if it may be among the k best."""
+    result, left = Retrieved.empty(len(batch), plan.k), np.arange(len(batch))
+    if scorer.n >= LEAST_SCREENED * _screen_width(plan.k):
+        left = left[~_screen(scorer, batch, plan, result)]
+    if len(left):
 
-    def find(rows: Integers, queries: QueryBatch, keep: int) -> tuple[Integers, Floats]:
-        return scorer.best(queries, keep, plan.threads)
+        def find(rows: Integers, queries: QueryBatch, keep: int) -> tuple[Integers, Floats]:
+            return scorer.best(queries, keep, plan.threads)
 
-    return _settle_all(scorer, batch, find, batch.available, np.full(len(batch), -np.inf), plan)
+        rest = batch.take(left)
+        result.put(left, _settle_all(scorer, rest, find, rest.available, np.full(len(rest), -np.inf), plan))
+    return result
 
 
 def two_pass(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieved:
@@ -149,7 +78,7 @@ def exact(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieved:
     if scorer.n >= MIN_RATIO * _first_pass_size(plan.k):
         first = _first_pass(scorer, batch, plan)
         survivors = (scorer.sample_largest(batch, PROBED) >= first.floor[:, None]).mean(axis=1)
-        worthwhile = survivors <= MAX_SURVIVORS
+        worthwhile = survivors <= np.where(scorer.screens(batch), MAX_SURVIVORS_SCREENED, MAX_SURVIVORS)
         if worthwhile.any():
             rows = np.flatnonzero(worthwhile)
             result.put(rows, _second_pass(scorer, batch.take(rows), plan, first.take(rows)))
@@ -181,6 +110,28 @@ def approximate(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieve
 def rank(scorer: Scorer, batch: QueryBatch, candidates: list[Integers], plan: SearchPlan) -> Retrieved:
     """Score the caller's candidates; of the other items only an upper bound on any score is known."""
     return _score_listed(scorer, batch, candidates, batch.errors.ceiling, plan)
+
+
+def _screen_width(k: int) -> int:
+    return 10 * k + 256
+
+
+def _screen(scorer: Scorer, batch: QueryBatch, plan: SearchPlan, result: Retrieved) -> NDArray[np.bool_]:
+    """Fill in the queries whose k best follow from bounds on all scores and the scores of a few items; (b,) which."""
+    settled, rows = np.zeros(len(batch), bool), np.flatnonzero(scorer.screens(batch))
+    if len(rows):
+        queries = batch.take(rows)
+        positions, scores, outside = scorer.best_screened(
+            queries, plan.k, SPARE * plan.k + 64, _screen_width(plan.k), plan.threads
+        )
+        if (positions[:, plan.k - 1] < 0).any():
+            raise not_numbers()
+        beyond = np.where(positions[:, -1] >= 0, scores[:, -1] + queries.errors.score, -np.inf)
+        step, floor = _settle(scorer, queries, positions, scores, np.maximum(outside, beyond), plan)
+        step.scored[:] = queries.available
+        result.put(rows, step)
+        settled[rows] = np.maximum(outside, beyond) <= floor
+    return settled
 
 
 def _first_pass_size(k: int) -> int:

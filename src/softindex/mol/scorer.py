@@ -18,6 +18,7 @@ from softindex.mol.clusters import ItemClusters
 from softindex.mol.items import EncodedItems
 from softindex.mol.queries import QuerySide
 from softindex.mol.score_errors import DOUBLE, SINGLE, ErrorBounds, Errors
+from softindex.mol.screening import ScreenedGate
 from softindex.mol.spec import SimilaritySpec
 from softindex.records import Doubles, Floats, Integers
 
@@ -27,6 +28,8 @@ GROUP_VALUES = 1 << 25
 """Largest logits in memory at once: 128 MB."""
 SCANNED = 20
 """A search by clusters looks at this many items for each candidate that it keeps."""
+LEAST_SCREENED = 1000
+"""With fewer items, a screen saves less time in a search than it takes to make."""
 LEAST_CLUSTERS = 16
 """And at no fewer items than this many clusters have on average."""
 
@@ -121,7 +124,7 @@ class QueryBatch:
 class Scorer:
     """Scores of the items of an index.  The items are not copied."""
 
-    __slots__ = ("_bounds", "_clusters", "_items", "_native", "_places", "spec")
+    __slots__ = ("_bounds", "_clusters", "_items", "_native", "_places", "_screen", "spec")
 
     def __init__(self, spec: SimilaritySpec, items: EncodedItems, clusters: ItemClusters | None = None) -> None:
         arrays = {"components": items.components, "averages": items.averages}
@@ -129,6 +132,9 @@ class Scorer:
             arrays["gates"] = items.gates
         if spec.gate is not None:
             arrays |= flatten(spec.gate, "gate.")
+        self._screen = _useful_screen(spec, items)
+        if self._screen is not None:
+            arrays |= self._screen.arrays()
         if clusters is not None:
             arrays |= flatten(clusters, "clusters.")
             self._places = cache(clusters.places)
@@ -176,6 +182,34 @@ class Scorer:
         out = batch.excluded
         self._native.best(batch.packed, batch.side.gates, out.offsets, out.positions, threads, positions, scores)
         return positions, scores
+
+    def screens(self, batch: QueryBatch) -> NDArray[np.bool_]:
+        """(b,) whether `best_screened` takes the query, and is faster than `best` on this CPU."""
+        largest = -1.0 if self._screen is None else self._screen.largest
+        return (batch.errors.ceiling <= largest) & self._native.screens
+
+    def best_screened(
+        self, batch: QueryBatch, k: int, keep: int, width: int, threads: int
+    ) -> tuple[Integers, Floats, Doubles]:
+        """The same as `best` where only the k best matter, and upper bounds (b,) on the scores of all other items.
+
+        The gate is computed in sixteen bits first, for all items; then in float32 for as few of them as possible, and
+        at most `width`.
+        """
+        b, errors, out = len(batch), batch.errors, batch.excluded
+        positions, scores = np.empty((b, keep), np.int64), np.empty((b, keep), np.float32)
+        assert self._screen is not None  # screens says so
+        # The weights of the pairs may be off by what rounding adds to the slack.  What is left are the errors of the
+        # logits, of their range, and of the last sums, a few units of the largest possible score for each pair.
+        slacks = np.nextafter((self._screen.slack + errors.weights).astype(np.float32), np.float32(np.inf))
+        error = 4 * errors.logit + (4 * self.spec.pairs + 32) * SINGLE * errors.ceiling
+        # Scores in float32 are far closer than their bounds say: a few units decide when to stop, and nothing else.
+        margins = (error + 64 * SINGLE * errors.ceiling).astype(np.float32)
+        outside, queries = np.empty(b, np.float32), (batch.packed, batch.side.gates)
+        self._native.best_screened(
+            *queries, out.offsets, out.positions, k, width, slacks, margins, threads, positions, scores, outside
+        )
+        return positions, scores, outside + error
 
     def best_listed(self, batch: QueryBatch, lists: PositionLists, keep: int, threads: int) -> tuple[Integers, Floats]:
         """The same among the listed items of each query.  Positions in a list must increase."""
@@ -266,6 +300,17 @@ def pack(queries: NDArray[Any]) -> NDArray[Any]:
     padded = np.zeros((b, -(-count // 4), 4, d), queries.dtype)
     padded.reshape(b, -1, d)[:, :count] = queries
     return np.ascontiguousarray(padded.swapaxes(2, 3))
+
+
+def _useful_screen(spec: SimilaritySpec, items: EncodedItems) -> ScreenedGate | None:
+    """The gate in sixteen bits; None where there is no gate, or bounds would not help."""
+    if spec.gate is None or len(items.components) < LEAST_SCREENED:
+        return None
+    # The largest logit of a query whose components have length one.
+    largest = float(items.lengths.max()) / spec.temperature
+    screen = ScreenedGate.of(spec.gate, largest, spec.component_dim)
+    # The logits are rarely all as large as they may be: a quarter of that length is above the usual one.
+    return screen if screen.useful(largest * np.sqrt(spec.pairs) / 4) else None
 
 
 def _rows(values: Any, rows: Integers) -> Any:
