@@ -147,7 +147,7 @@ SOFTINDEX_INLINE void second_layer(const MixtureScreen& screen, int64_t pairs, c
 }
 
 // Adds the most by which the integers may have lowered a score: a share of the range of the logits, which is the slack
-// and more for longer logits.
+// and more for longer logits. A bound that overflowed is infinite.
 SOFTINDEX_INLINE void add_slack(const MixtureScreen& screen, int64_t pairs, const float* logits, float* scores) {
   for (int i = 0; i < registers; ++i) {
     Vector top = read(logits + i * width), bottom = top, squares = {};
@@ -158,7 +158,8 @@ SOFTINDEX_INLINE void add_slack(const MixtureScreen& screen, int64_t pairs, cons
       squares = multiply_add(logit, logit, squares);
     }
     const Vector share = multiply_add(root(squares), broadcast(screen.slack_per_length), broadcast(screen.slack));
-    write(scores + i * width, multiply_add(share, top - bottom, read(scores + i * width)));
+    const Vector bound = multiply_add(share, top - bottom, read(scores + i * width));
+    write(scores + i * width, select(bound == bound, bound, broadcast(__builtin_inff())));
   }
 }
 

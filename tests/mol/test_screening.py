@@ -7,7 +7,7 @@ from test_kernel import NONE, SHAPES, bounds, made, packed
 
 from softindex.fields import flatten
 from softindex.kernels import NativeMixture, targets
-from softindex.mol import Gate, build, retrieval
+from softindex.mol import Gate, SimilaritySpec, build, retrieval
 from softindex.mol.reference import logits, scores, screened
 from softindex.mol.score_errors import SINGLE
 from softindex.mol.scorer import Scorer
@@ -85,6 +85,40 @@ def test_the_largest_logits_and_weights_of_one_sign_do_not_overflow(target, sign
     true = scores(spec, queries, items)
     assert (true <= found + bounds(spec, queries, items, None, None, SINGLE).score[:, None]).all()
     np.testing.assert_allclose(found, screened(spec, screen, logits(spec, queries, items)), rtol=1e-3, atol=0.02)
+
+
+@pytest.mark.parametrize("target", targets())
+@pytest.mark.parametrize("d", [2048, 8192])
+def test_a_logit_that_rounding_makes_larger_does_not_overflow(target, d):
+    """Each of thousands of small products is rounded up when it is added to one large product."""
+    small = 2.0**-12 * 1.0001
+    query = np.full((1, 1, d), small, np.float32)
+    query[..., 0] = np.sqrt(1 - (d - 1) * small**2)
+    items = np.stack([query[0, 0], -0.9 * query[0, 0]])[None]
+    items[0, 0, 0] = np.nextafter(1 / query[0, 0, 0], np.float32(2), dtype=np.float32)  # the first product is above 1
+    # The gate gives nearly all weight to the first component if its logit is positive, and to the second if not.
+    first = np.array([[0.5, 0], [-0.5, 0], [0, 0.5], [0, -0.5]], np.float32)
+    second = np.array([[0.4, -0.4, 0, 0], [0, 0, 0.4, -0.4]], np.float32)
+    gate = Gate(first, np.zeros(4, np.float32), second, np.zeros(2, np.float32))
+    spec = SimilaritySpec(1, 2, d, 1 / 16, False, gate, None, False)
+    screen = ScreenedGate.of(gate, 16 * float(np.linalg.norm(items.astype(float), axis=2).max()), d)
+    found = bounded(spec, screen, items, query, None, None, target)
+    assert scores(spec, query, items)[0, 0] <= found[0, 0] + bounds(spec, query, items, None, None, SINGLE).score[0]
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-44, 1e-30, 1e20, 1e25])
+def test_logits_of_any_size_are_searched(size, monkeypatch):
+    """Their squares may overflow, and the scale that turns them into integers too."""
+    model = similarity("logits", 1500, parts=(3, 2), d=6)
+    model.components = unit(np.random.default_rng(5).standard_normal((1500, 2, 6))) * np.float32(min(size, 1))
+    known = {name: getattr(model.known, name) for name in model.known.__slots__}
+    flat = Gate(*(0 * getattr(model.known.gate, name) for name in ("first", "first_bias", "second", "second_bias")))
+    known |= {"gate": flat, "temperature": min(0.1, 1 / size) if size > 1 else 0.1, "normalised": False}
+    model.known = SimilaritySpec(**known)
+    made_index, queries = build(model, np.arange(1500)), queries_of(model)
+    found = made_index.top_k(queries, 5, method="brute-force")
+    assert_same(searched(made_index, queries, False, monkeypatch, k=5), found)
+    np.testing.assert_allclose(found.scores, np.sort(truth(model, queries), axis=1)[:, ::-1][:, :5], rtol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1e-6, 0.03, 1.0, 30.0, 440.0, 3000.0, 40_000.0])

@@ -18,7 +18,7 @@ from softindex.mol.clusters import ItemClusters
 from softindex.mol.items import EncodedItems
 from softindex.mol.queries import QuerySide
 from softindex.mol.score_errors import DOUBLE, SINGLE, ErrorBounds, Errors
-from softindex.mol.screening import ScreenedGate
+from softindex.mol.screening import LEAST, MOST, ScreenedGate
 from softindex.mol.spec import SimilaritySpec
 from softindex.records import Doubles, Floats, Integers
 
@@ -28,10 +28,12 @@ GROUP_VALUES = 1 << 25
 """Largest logits in memory at once: 128 MB."""
 SCANNED = 20
 """A search by clusters looks at this many items for each candidate that it keeps."""
-LEAST_SCREENED = 1000
-"""With fewer items, a screen saves less time in a search than it takes to make."""
 LEAST_CLUSTERS = 16
 """And at no fewer items than this many clusters have on average."""
+LEAST_SCREENED = 1000
+"""With fewer items, a screen saves less time in a search than it takes to make."""
+LONGEST = 1 + 2e-3
+"""A screen takes components of queries up to this length: those of length one may have been rounded to float16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +201,9 @@ class Scorer:
         b, errors, out = len(batch), batch.errors, batch.excluded
         positions, scores = np.empty((b, keep), np.int64), np.empty((b, keep), np.float32)
         assert self._screen is not None  # screens says so
-        # The weights of the pairs may be off by what rounding adds to the slack.  What is left are the errors of the
-        # logits, of their range, and of the last sums, a few units of the largest possible score for each pair.
+        # The weights of the pairs may be off by what rounding adds to the slack: less than where both layers are sums
+        # of floats.  What is left are the errors of the logits, of their range, and of the last sums, a few units of
+        # the largest possible score for each pair.
         slacks = np.nextafter((self._screen.slack + errors.weights).astype(np.float32), np.float32(np.inf))
         error = 4 * errors.logit + (4 * self.spec.pairs + 32) * SINGLE * errors.ceiling
         # Scores in float32 are far closer than their bounds say: a few units decide when to stop, and nothing else.
@@ -306,8 +309,10 @@ def _useful_screen(spec: SimilaritySpec, items: EncodedItems) -> ScreenedGate | 
     """The gate in sixteen bits; None where there is no gate, or bounds would not help."""
     if spec.gate is None or len(items.components) < LEAST_SCREENED:
         return None
-    # The largest logit of a query whose components have length one.
-    largest = float(items.lengths.max()) / spec.temperature
+    # The largest logit of a query whose components have length one, or nearly so.
+    largest = float(items.lengths.max()) / spec.temperature * LONGEST
+    if not LEAST <= largest <= MOST:
+        return None
     screen = ScreenedGate.of(spec.gate, largest, spec.component_dim)
     # The logits are rarely all as large as they may be: a quarter of that length is above the usual one.
     return screen if screen.useful(largest * np.sqrt(spec.pairs) / 4) else None

@@ -23,8 +23,8 @@ CURVED = 8.5
 """Further from zero the activation is x or 0, up to the error of a piece."""
 LARGEST_SLACK = 0.1
 """With a larger share of the range of the logits, most items would have to be scored again."""
-ROUNDED = 1 + 1e-5
-"""Makes up for the float32 arithmetic on the slack itself."""
+LEAST, MOST = 1e-15, 1e15
+"""Sizes of logits whose scales and squares are numbers in float32."""
 
 
 class ScreenedGate(NamedTuple):
@@ -60,18 +60,20 @@ class ScreenedGate(NamedTuple):
     def of(cls, gate: Gate, largest: float, dimensions: int) -> ScreenedGate:
         """The gate for logits of at most this size, which are dot products of so many dimensions."""
         first, bias, second = (value.astype(np.float64) for value in (gate.first, gate.first_bias, gate.second))
-        logit_scale = float(np.float32(HALF / (largest * (1 + 1e-4))))
+        # A logit as it is computed may exceed the largest one by the rounding of a sum of products, and of its scale.
+        reach = largest * (1 + 2 * (dimensions + 8) * SINGLE + 1e-6)
+        logit_scale = float(np.float32(HALF / reach))
         first_scale = _largest_scale(first, np.abs(first).sum(axis=1) * HALF + np.abs(bias) * logit_scale)
         hidden_scale = first_scale * logit_scale / 2**16
         table = _table(hidden_scale)
         table_error = _table_error(table, hidden_scale)
-        sizes = (np.abs(first).sum(axis=1) * largest * (1 + 1e-4) + np.abs(bias) + table_error) * hidden_scale
+        sizes = (np.abs(first).sum(axis=1) * reach + np.abs(bias) + table_error) * hidden_scale
         second_scale = _largest_scale(second, np.abs(second) @ np.minimum(sizes + first.shape[1] + 2, HALF))
         rounded, rounded_second = np.rint(first * first_scale), np.rint(second * second_scale)
         output_scale = float(np.float32(1 / (second_scale * hidden_scale)))
         integers = (rounded / first_scale, rounded_second * output_scale * hidden_scale)
         # Each logit is off by half a unit, by its own rounding errors and by those of the product with the scale.
-        logit_error = 0.5 / logit_scale + (dimensions + 8) * SINGLE * largest
+        logit_error = 0.5 / logit_scale + (dimensions + 8) * SINGLE * reach
         slack, per_length = _slack(gate, integers, logit_error, 1 / hidden_scale, table_error)
         return cls(
             rounded.astype(np.int16),
@@ -79,7 +81,7 @@ class ScreenedGate(NamedTuple):
             rounded_second.astype(np.int16),
             *table,
             np.array([logit_scale, output_scale, per_length], np.float32),
-            largest * (1 + 1e-5),
+            largest,
             slack,
         )
 
@@ -159,4 +161,6 @@ def _slack(
     bias = np.linalg.norm(gate.first_bias.astype(np.float64))
     a = np.abs(near_second) @ (STEEPNESS * constant + table_error) + missed * bias
     b = np.abs(near_second) @ (STEEPNESS * per_length) + missed * spread
-    return float(a.max() * STEEPNESS / 2 * ROUNDED), float(b.max() * STEEPNESS / 2 * ROUNDED)
+    # The kernel computes the length, and its product with the range, in float32.
+    rounded = 1 + 1e-5 + first.shape[1] * SINGLE
+    return float(a.max() * STEEPNESS / 2 * rounded), float(b.max() * STEEPNESS / 2 * rounded)
