@@ -90,7 +90,7 @@ def _convert_queries(array: NDArray[Any], dim: int, owner: str) -> tuple[Floats,
         have, them = ("query has", "it") if array.ndim == 1 else ("queries have", "them")
         raise InputError(f"{have} {array.shape[-1]} dimensions but {owner} {dim}; encode {them} with the same model.")
     if len(array) == 0:
-        raise InputError("queries has no rows; pass at least one.")
+        raise InputError("queries have no rows; pass at least one.")
     # A float64 beyond float32 becomes inf and is refused below; one too small becomes zero.
     with np.errstate(over="ignore", under="ignore"):
         if array.flags.writeable:

@@ -84,7 +84,7 @@ def _check_kinds(values: list[Any], expected: str) -> None:
 
 
 def _unknown(wanted: object) -> UnknownIdError:
-    return UnknownIdError(f"id {show(wanted)} is not in this index; pass ids that it was built with.", wanted)
+    return UnknownIdError(f"id {show(wanted)} is not in this index; pass ids that it contains.", wanted)
 
 
 def _damaged(error: Exception) -> CorruptIndexError:

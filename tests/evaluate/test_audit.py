@@ -222,7 +222,7 @@ def test_the_table_is_readable_text(audited):
         ({"temperatures": []}, "no temperatures"),
         ({"temperatures": [0.1, 0]}, "temperature is 0"),
         ({"queries": np.zeros((3, 5), np.float32)}, "5 dimensions but this index has 6"),
-        ({"queries": np.zeros((0, 6), np.float32)}, "queries has no rows"),
+        ({"queries": np.zeros((0, 6), np.float32)}, "queries have no rows"),
         ({"count": 0}, "count is 0"),
         ({"tolerance": 0}, "tolerance is 0"),
         ({"tolerance": 5}, "no total variation is above 1"),

@@ -181,19 +181,19 @@ def test_a_gap_is_reached_by_more_candidates():
     assert found.items_scored.mean() > 64
 
 
-def test_clusters_are_formed_anew_once_more_than_half_of_the_items_changed():
+def test_clusters_are_formed_anew_once_changes_are_more_than_a_quarter_of_the_items():
     given = grouped(n=1600)
     made = build(given, np.arange(800), ids=np.arange(800), clusters=20)
     first = clusters_of(made)
-    made.add(np.arange(800, 1400), ids=np.arange(800, 1400))
+    made.add(np.arange(800, 1050), ids=np.arange(800, 1050))
     assert clusters_of(made).centres is first.centres
-    assert clusters_of(made).changed == 600
-    made.remove(np.arange(150))  # 750 changes of 1250 items
+    assert clusters_of(made).changed == 250
+    made.remove(np.arange(50))  # 300 changes for 1000 items
     again = clusters_of(made)
-    assert (again.changed, again.fitted) == (0, 1250)
-    assert len(again) == round(20 * np.sqrt(1250 / 800))
+    assert (again.changed, again.fitted) == (0, 1000)
+    assert len(again) == round(20 * np.sqrt(1000 / 800))
     assert again.problem() is None
-    made.remove(np.arange(150, 1399))
+    made.remove(np.arange(50, 1049))
     assert len(made) == len(clusters_of(made)) == 1
 
 

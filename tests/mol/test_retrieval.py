@@ -221,6 +221,15 @@ def test_a_requested_gap_is_reached_or_the_budget_is_spent(method):
     np.testing.assert_array_equal(exact.ids, index.top_k(queries, 5).ids)
 
 
+@pytest.mark.parametrize("method", APPROXIMATE)
+def test_a_loose_gap_takes_no_fewer_candidates_than_none(method):
+    model = similarity("logits", 3000)
+    queries, index = queries_of(model), build(model, np.arange(3000))
+    usual, loose = (index.top_k(queries, 5, method=method, **gap) for gap in ({}, {"gap": 1e6}))
+    np.testing.assert_array_equal(usual.ids, loose.ids)
+    np.testing.assert_array_equal(usual.items_scored, loose.items_scored)
+
+
 def test_the_average_is_exact_where_all_weights_are_equal():
     model = similarity("logits", 500)
     zero = {

@@ -25,7 +25,8 @@ def build(similarity: LearnedSimilarity, items: Any, *, ids: Any = None, cluster
         ids: Integers or strings, one per item; None uses row numbers.
         clusters: Number of clusters for method "clusters" of `top_k`; 0 builds faster, without them.  None chooses
             twice the square root of the number of items, and 0 where there is no gate, as in `MaxSim`: the components
-            of such items come in no order, and averages are better candidates.
+            of such items come in no order, and averages are better candidates.  With one pair of components there are
+            never any: every method scores all items.
 
     Returns:
         The index.
@@ -35,7 +36,7 @@ def build(similarity: LearnedSimilarity, items: Any, *, ids: Any = None, cluster
     """
     if not (hasattr(similarity, "spec") and hasattr(similarity, "item_side")):
         raise InputError(
-            f"a {type(similarity).__name__} is no similarity; pass an object with spec() and item_side(items)."
+            f"the similarity is of type {type(similarity).__name__}; pass an object with spec() and item_side(items)."
         )
     if isinstance(items, ItemSide):
         raise InputError("items are an ItemSide; pass the items that item_side of the similarity takes.")

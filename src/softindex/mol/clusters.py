@@ -21,6 +21,8 @@ from softindex.workers import workers
 
 __all__ = ["ItemClusters", "default_clusters"]
 
+STALE = 4
+"""Clusters are formed anew once a share of the items larger than one in so many has come or gone."""
 ITERATIONS = 4
 """Of k-means: more take longer than they help."""
 RANK = 32
@@ -120,9 +122,9 @@ class ItemClusters:
         return replace(self, offsets=offsets, order=order[kept], features=self.features[kept], changed=changed)
 
     def current(self, components: Floats, gates: Floats | None) -> ItemClusters:
-        """These clusters of the items; formed anew where more than half of the items have changed since they were."""
+        """These clusters of the items; formed anew where changes since then are more than a quarter of them."""
         n = len(components)
-        if 2 * self.changed <= n:
+        if STALE * self.changed <= n:
             return self
         return ItemClusters.fit(components, gates, min(n, max(1, round(len(self) * math.sqrt(n / self.fitted)))))
 

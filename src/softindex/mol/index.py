@@ -157,8 +157,8 @@ class MixtureIndex:
             candidates: Number of candidates: for each pair with "per-embedding" (default k; fewer are enough if the
                 pairs together have k different ones), in total with "average" (default 500, or 4 k if that is more) and
                 "clusters" (500 or 20 k).  "combined" takes two numbers (k / 10 and 500 or 4 k); one stands for both.
-            gap: Add candidates until the gap of the result is at most this, or `candidates` (default: all items) are
-                used up.  The `gap` of the result says whether it was reached.  Approximate methods only.
+            gap: Add candidates to the default number of them until the gap of the result is at most this, or
+                `candidates` (all items, if you pass none) are used up.  Approximate methods only.
             exclude: Ids not to return, for all queries or one sequence per query; or booleans in the order of `ids`.
             allow: The only ids to return, in the same forms.
             unknown: What to do with ids that the index does not hold: "error" or "ignore".
@@ -206,8 +206,9 @@ class MixtureIndex:
         lists = listed.split(listed.positions)
         if len(lists) == 1:
             lists = lists * len(batch)
-        if min(len(positions) for positions in lists) < count:
-            raise InputError(f"k is {count} but a query has fewer candidates; pass at least k different ids per query.")
+        for row, positions in enumerate(lists):
+            if len(positions) < count:
+                raise InputError(f"query {row} has {len(positions)} different ids but k is {count}; pass more ids.")
         plan = SearchPlan("average", count, Counts(by_average=1), None, workers)
         return top_k_record(snapshot, rank(snapshot.scorer, batch, lists, plan), batch.side.single)
 

@@ -42,13 +42,18 @@ def check_search(snapshot: Snapshot, k: int, method: Any, *, candidates: Any, ga
     if name == "clusters" and snapshot.clusters is None and pairs > 1:
         raise InputError("this index was built without clusters; build it again with clusters=, or use another method.")
     accepted = None if gap is None else _check_gap(gap)
-    counts = _candidate_counts(k, name, candidates, all_items=n if accepted is not None else None)
+    usual = _candidate_counts(k, name, None)
+    counts = usual if candidates is None else _candidate_counts(k, name, candidates)
+    if accepted is not None and candidates is None:
+        counts = Counts(*(n if count else 0 for count in usual))
     most = counts.per_pair * pairs + counts.by_average + counts.by_cluster
     if most < k:
         raise InputError(
-            f"candidates is {show(candidates)}, which gives at most {most} items, but k is {k}; pass more."
+            f"candidates is {show(candidates)}, which gives at most {most} items, but k is {k}; pass more "
+            "candidates."
         )
-    return SearchPlan(name, k, Counts(*(min(count, n) for count in counts)), accepted, threads)
+    limited = counts.at_most(Counts(n, n, n))
+    return SearchPlan(name, k, limited, accepted, threads, usual.at_most(limited))
 
 
 def check_draws(method: Any, candidates: Any) -> tuple[str, int]:
@@ -78,7 +83,7 @@ def check_available(batch: QueryBatch, count: int) -> None:
         row = int(short[0])
         raise InputError(
             f"{count} items were requested but {batch.available[row]} are left for query {row}; request at most that "
-            "many, or exclude fewer."
+            "many."
         )
 
 
@@ -90,15 +95,15 @@ def _check_gap(gap: Any) -> float:
     return float(gap)
 
 
-def _candidate_counts(k: int, method: str, candidates: Any, *, all_items: int | None) -> Counts:
-    """The numbers of candidates of an approximate method; all_items: the default where a gap is to be reached."""
+def _candidate_counts(k: int, method: str, candidates: Any) -> Counts:
+    """The numbers of candidates of an approximate method; None for the usual ones."""
     if isinstance(candidates, (tuple, list)):
         if method != "combined" or len(candidates) != 2:
             raise InputError(
                 f"candidates is {show(candidates)}; expected one number, or a pair of numbers for method 'combined'."
             )
         return Counts(*(check_count(count, "candidates") for count in candidates))
-    given = all_items if candidates is None else check_count(candidates, "candidates")
+    given = None if candidates is None else check_count(candidates, "candidates")
     if method == "per-embedding":
         return Counts(per_pair=given or k)
     if method == "clusters":

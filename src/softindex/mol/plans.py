@@ -23,6 +23,14 @@ class Counts(NamedTuple):
     by_cluster: int = 0
     """From the most promising clusters."""
 
+    def at_most(self, others: Counts) -> Counts:
+        """The smaller one of each two numbers."""
+        return Counts(*map(min, self, others))
+
+    def times(self, factor: int) -> Counts:
+        """Each number so many times."""
+        return Counts(*(factor * count for count in self))
+
 
 class SearchPlan(NamedTuple):
     """Options of one call, checked."""
@@ -33,6 +41,8 @@ class SearchPlan(NamedTuple):
     gap: float | None
     """Largest gap that the caller accepts; None where the number of candidates is fixed."""
     threads: int
+    start: Counts = Counts()
+    """The candidates to begin with, where a gap is to be reached; `candidates` are the most then."""
 
 
 class FirstPass(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softindex.errors import InputError
-from softindex.mol.plans import Counts, FirstPass, Retrieved, SearchPlan
+from softindex.mol.plans import FirstPass, Retrieved, SearchPlan
 from softindex.mol.scorer import PositionLists, QueryBatch, Scorer, not_numbers
 from softindex.records import Doubles, Floats, Integers
 
@@ -92,18 +92,15 @@ def approximate(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieve
     """Score the candidates of a first stage; with a gap, add candidates until it is reached or none are left."""
     if plan.gap is None:
         return _score_candidates(scorer, batch, plan, None)
-    result, rows = Retrieved.empty(len(batch), plan.k), np.arange(len(batch))
-    most = max(plan.candidates)
-    share = min(1.0, max(plan.k, 64) / most)
+    result, rows, counts = Retrieved.empty(len(batch), plan.k), np.arange(len(batch)), plan.start
     # The largest logits are the same for any number of candidates; the lists of each pair are not.
     largest = None if plan.candidates.per_pair else scorer.largest(batch, 0, plan.threads)[0]
     while len(rows):
-        smaller = plan._replace(candidates=Counts(*(int(np.ceil(share * count)) for count in plan.candidates)))
         logits = None if largest is None else [largest[row] for row in rows.tolist()]
-        step = _score_candidates(scorer, batch.take(rows), smaller, logits)
+        step = _score_candidates(scorer, batch.take(rows), plan._replace(candidates=counts), logits)
         result.put(rows, step)
-        rows = rows[step.gap > plan.gap] if share < 1 else rows[:0]
-        share = min(1.0, share * GROWTH)
+        rows = rows[step.gap > plan.gap] if counts != plan.candidates else rows[:0]
+        counts = counts.times(GROWTH).at_most(plan.candidates)
     return result
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from softindex.arguments import check_ids
-from softindex.errors import CorruptIndexError, InputError
+from softindex.errors import CorruptIndexError, InputError, show
 from softindex.ids import IdMap, RowIds, id_map
 from softindex.mol.clusters import ItemClusters
 from softindex.mol.items import EncodedItems
@@ -108,6 +108,9 @@ class Snapshot(NamedTuple):
         if ids.dtype.kind != present.dtype.kind:
             new, old = (("integer" if table.dtype.kind == "i" else "string") for table in (ids, present))
             raise InputError(f"got {new} ids, but this index has {old} ids; pass ids of the same type.")
+        taken = np.flatnonzero(np.isin(ids, present))
+        if len(taken):
+            raise InputError(f"id {show(ids[taken[0]].item())} is already in this index; remove it first.")
         joined = check_ids(np.concatenate([present, ids]), self.n + m)
         assert joined is not None
         return _named(joined)

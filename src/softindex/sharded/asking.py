@@ -61,7 +61,7 @@ def check_found(answers: Sequence[Answer], chosen: Chosen, ids: Any = None, miss
         flat = np.concatenate([np.ravel(np.asarray(row, object)) for row in rows if row is not None and len(row)])
         first = flat[absent[0]]
         if name == "ids":
-            raise UnknownIdError(f"id {show(first)} is not in this index; pass ids that it was built with.", first)
+            raise UnknownIdError(f"id {show(first)} is not in this index; pass ids that it contains.", first)
         advice = 'leave it out, or pass unknown="ignore"'
         raise UnknownIdError(f"id {show(first)} in {name} is not in this index; {advice}.", first)
 
