@@ -49,8 +49,7 @@ def check_search(snapshot: Snapshot, k: int, method: Any, *, candidates: Any, ga
     most = counts.per_pair * pairs + counts.by_average + counts.by_cluster
     if most < k:
         raise InputError(
-            f"candidates is {show(candidates)}, which gives at most {most} items, but k is {k}; pass more "
-            "candidates."
+            f"candidates is {show(candidates)}, which gives at most {most} items, but k is {k}; pass more candidates."
         )
     limited = counts.at_most(Counts(n, n, n))
     return SearchPlan(name, k, limited, accepted, threads, usual.at_most(limited))
