@@ -1,11 +1,14 @@
-"""What the speed-up of brute force over torch depends on: the size of torch's blocks, its threads and how they wait.
+"""What the speed-up of brute force over torch depends on: torch's blocks, its threads, how they wait, and its memory.
 
-torch's pool of threads reads its settings when it starts, so each setting is measured in a process of its own:
-`python -m benchmarks.mol_torch THREADS` prints one.
+By default glibc returns freed memory to the system, and each page of the next large tensor costs a fault; whether it
+does depends on what was allocated before.  "Memory kept" tells it to keep everything.  The pool of threads and glibc
+read their settings when they start, so each setting is measured in a process of its own: `python -m
+benchmarks.mol_torch THREADS` prints one.
 """
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -20,10 +23,14 @@ from softindex.evaluate.timing import take_turns
 ITEMS = 20_000
 BLOCKS = {"all items at once": ITEMS, "blocks of 2,000 items": 2_000}
 ROUNDS = 15
+KEPT = {"MALLOC_MMAP_THRESHOLD_": "4000000000", "MALLOC_TRIM_THRESHOLD_": "40000000000"}
 SETTINGS = {
     "1": {"threads": "1"},
+    "1, memory kept": {"threads": "1", **KEPT},
     "2, which spin while they wait (default)": {"threads": "2"},
+    "2, which spin, memory kept": {"threads": "2", **KEPT},
     "2, which sleep while they wait": {"threads": "2", "OMP_WAIT_POLICY": "passive"},
+    "2, which sleep, memory kept": {"threads": "2", "OMP_WAIT_POLICY": "passive", **KEPT},
 }
 
 
@@ -47,13 +54,18 @@ def contestants(threads):
     return ours | {name: in_blocks(size) for name, size in BLOCKS.items()}
 
 
+def page_faults():
+    """Millions of pages that this process got from the system so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt / 1e6
+
+
 def measure(threads):
-    """Median milliseconds of each contestant by the clock and in processor time, in turns."""
+    """Medians of each contestant, in turns: milliseconds by the clock and of the processor, and thousands of faults."""
     rng = np.random.default_rng(1)
     batches = [rng.standard_normal((QUERIES, 64), dtype=np.float32) for _ in range(ROUNDS)]
     functions = contestants(threads)
     take_turns(functions, batches[:2], stretch=1)
-    clocks = {"clock": time.perf_counter, "processor": time.process_time}
+    clocks = {"clock": time.perf_counter, "processor": time.process_time, "faults": page_faults}
     return {
         name: {
             key: 1e3 * float(np.median(values))
@@ -83,6 +95,7 @@ def rows_of(label, found):
             f"{clock[name]:,.0f}",
             f"{clock[name] / clock['softindex']:.1f}x",
             f"{processor[name] / processor['softindex']:.1f}x",
+            f"{found['faults'][name]:.0f}",
         ]
         for name in BLOCKS
     ]
@@ -91,7 +104,8 @@ def rows_of(label, found):
 def run(options):
     """One row for each setting of torch."""
     rows = [row for label, setting in SETTINGS.items() for row in rows_of(label, measure_apart(setting))]
-    columns = ["threads", "torch scores", "softindex, ms", "torch, ms", "ratio", "ratio of processor time"]
+    columns = ["threads", "torch scores", "softindex, ms", "torch, ms", "ratio", "ratio of processor time",
+               "thousands of page faults of torch"]  # fmt: skip
     title = (
         f"The {K} best of {ITEMS:,} items for {QUERIES} queries at once, 8 x 4 components of 32: brute force against "
         "the torch module, by what torch is given (medians, in turns)"

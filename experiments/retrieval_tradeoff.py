@@ -24,6 +24,7 @@ from experiments.harness.runs import name_of
 from experiments.harness.sequences import load_sequences, pad
 from softindex import mol
 from softindex.blocks import blocks
+from softindex.errors import InputError
 from softindex.evaluate.charts import Axis, Series, figure, plot
 from softindex.evaluate.machine import machine
 from softindex.evaluate.timing import take_turns
@@ -43,7 +44,7 @@ GRID = (
     *(("clusters", count) for count in (200, 500, 1000, 2000, 4000, 6000, 8000, 16_000)),
     *(("combined", counts) for counts in ((20, 500), (50, 1000), (100, 2000), (200, 4000), (500, 16_000))),
 )
-"""Methods and their candidates; those of half of the items or more are left out."""
+"""Methods and their candidates; those of half of the items or more are left out, and those that do not reach K."""
 
 
 def options_of():
@@ -95,15 +96,24 @@ def enlarge(items, count):
     return np.concatenate([items, items[source] + NOISE * items.std(axis=0) * noise])
 
 
+def reaches(function, queries):
+    """Whether the lists of every query have K different items."""
+    try:
+        function(queries)
+    except InputError:
+        return False
+    return True
+
+
 def measure(index, queries):
     """Recall, milliseconds of processor time per query, items scored and proven results, by method and candidates."""
-    grid = [one for one in GRID if one[1] is None or np.max(one[1]) < len(index) / 2]
 
     def search(method, candidates):
         options = {} if candidates is None else {"candidates": candidates}
         return lambda part: index.top_k(part, K, method=method, threads=1, **options)
 
-    functions = {one: search(*one) for one in grid}
+    grid = [one for one in GRID if one[1] is None or np.max(one[1]) < len(index) / 2]
+    functions = {one: search(*one) for one in grid if one[0] != "per-embedding" or reaches(search(*one), queries)}
     batches = [queries[part] for part in blocks(len(queries), BATCH)]
     seconds = take_turns(functions, batches, stretch=1, clock=time.process_time)
     truth, measured = None, {}
