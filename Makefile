@@ -138,7 +138,8 @@ bench: .venv/bench
 # instrumented, so the run-time libraries come first, and memory that Python keeps to its end is no leak.
 NATIVE_TESTS := tests/kernels tests/test_laws.py tests/test_slates.py tests/test_certified.py tests/test_bounds.py \
 	tests/test_probes.py tests/test_tree.py tests/test_codes.py tests/test_refusals.py tests/mol/test_kernel.py \
-	tests/mol/test_clusters.py tests/mol/test_retrieval.py tests/adaptive/test_screen.py tests/adaptive/test_pulls.py tests/store/test_damage.py \
+	tests/mol/test_clusters.py tests/mol/test_screening.py tests/mol/test_candidates.py tests/mol/test_retrieval.py \
+	tests/adaptive/test_screen.py tests/adaptive/test_pulls.py tests/store/test_damage.py \
 	tests/adaptive/test_full_scan.py tests/adaptive/test_pac_cost.py tests/adaptive/test_sparse_queries.py \
 	tests/adaptive/test_indexed.py \
 	tests/test_residuals.py tests/test_filters.py tests/test_subsets.py tests/test_sketch.py tests/test_many_draws.py
