@@ -18,9 +18,9 @@ PAGES = {
     "training-results": (
         "language_model --data {data}/wikitext-2 --refresh 200 --out {out}/language-200 --page {page}",
         "language_model --data {data}/wikitext-2 --out {out}/language --page {page} --section language-model-20 "
-        "--methods uniform@0.1,in-batch,midx-beyond,midx-systematic,two-level-s,two-level-sd",
+        "--methods full,uniform@0.1,in-batch,sce,midx-beyond,midx-systematic,two-level-s,two-level-sd",
         "language_model --data {data}/wikitext-2 --costs --out {out}/language --page {page} --methods full,uniform,"
-        "unigram,midx-pq,midx-rq,midx-beyond,midx-systematic,two-level-s,two-level-sd",
+        "unigram,in-batch,sce,rece,midx-pq,midx-rq,midx-beyond,midx-systematic,two-level-s,two-level-sd",
         "table_age --data {data}/wikitext-2 --page {page}",
         "language_model --data {data}/wikitext-2 --methods midx-systematic --diagnose --out {out}/language "
         "--page {page}",
@@ -67,6 +67,8 @@ PAGES = {
         "learned_similarity --data {data}/MovieLens-100K.tsv.gz --draws 64 --decay 8 --item-rate 0.001 --seeds 3 "
         "--out {out}/movies-one-rate --methods sasrec-dot@3,sasrec-cosine@3,sasrec-mol@3",
         "retrieval_tradeoff --data {data}/Beauty.txt.gz --out {out}/similarity-end --page {page}",
+        "retrieval_tradeoff --data {data}/MovieLens-100K.tsv.gz --method sasrec-mol@3 --out {out}/movies-8 "
+        "--page {page} --section retrieval-tradeoff-ratings",
         "text_retrieval --data {data}/wikitext-2 --epochs 30 --patience 3 --seeds 3 --out {out}/texts --page {page}",
     ),
 }
