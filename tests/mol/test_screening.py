@@ -175,7 +175,7 @@ def test_queries_that_a_screen_does_not_settle_are_searched_without_it(monkeypat
     calls = []
     best = Scorer.best
     monkeypatch.setattr(Scorer, "best", lambda self, batch, *rest: calls.append(len(batch)) or best(self, batch, *rest))
-    monkeypatch.setattr(retrieval, "_screen_width", lambda k: k)
+    monkeypatch.setattr(retrieval, "_screen_width", lambda k, n: k)
     assert_same(plain, searched(made_index, queries, True, monkeypatch, k=10))
     assert sum(calls) >= 15
 

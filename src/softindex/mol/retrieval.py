@@ -54,8 +54,8 @@ def retrieve(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieved:
 def brute_force(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieved:
     """Score every item; where that is faster, roughly first, and exactly if it may be among the k best."""
     result, left = Retrieved.empty(len(batch), plan.k), np.arange(len(batch))
-    if scorer.n >= LEAST_SCREENED * _screen_width(plan.k):
-        left = left[~_screen(scorer, batch, plan, result)]
+    if scorer.n >= LEAST_SCREENED * (width := _screen_width(plan.k, scorer.n)):
+        left = left[~_screen(scorer, batch, plan, width, result)]
     if len(left):
 
         def find(rows: Integers, queries: QueryBatch, keep: int) -> tuple[Integers, Floats]:
@@ -109,18 +109,17 @@ def rank(scorer: Scorer, batch: QueryBatch, candidates: list[Integers], plan: Se
     return _score_listed(scorer, batch, candidates, batch.errors.ceiling, plan)
 
 
-def _screen_width(k: int) -> int:
-    return 10 * k + 256
+def _screen_width(k: int, n: int) -> int:
+    """Items that a screen keeps: bounds of more items reach the k-th score where there are more items."""
+    return 10 * k + 256 + min(n // 200, 10_000)
 
 
-def _screen(scorer: Scorer, batch: QueryBatch, plan: SearchPlan, result: Retrieved) -> NDArray[np.bool_]:
+def _screen(scorer: Scorer, batch: QueryBatch, plan: SearchPlan, width: int, result: Retrieved) -> NDArray[np.bool_]:
     """Fill in the queries whose k best follow from bounds on all scores and the scores of a few items; (b,) which."""
     settled, rows = np.zeros(len(batch), bool), np.flatnonzero(scorer.screens(batch))
     if len(rows):
         queries = batch.take(rows)
-        positions, scores, outside = scorer.best_screened(
-            queries, plan.k, SPARE * plan.k + 64, _screen_width(plan.k), plan.threads
-        )
+        positions, scores, outside = scorer.best_screened(queries, plan.k, SPARE * plan.k + 64, width, plan.threads)
         if (positions[:, plan.k - 1] < 0).any():
             raise not_numbers()
         beyond = np.where(positions[:, -1] >= 0, scores[:, -1] + queries.errors.score, -np.inf)
