@@ -18,7 +18,7 @@ PAGES = {
     "training-results": (
         "language_model --data {data}/wikitext-2 --refresh 200 --out {out}/language-200 --page {page}",
         "language_model --data {data}/wikitext-2 --out {out}/language --page {page} --section language-model-20 "
-        "--methods full,uniform@0.1,in-batch,sce,midx-beyond,midx-systematic,two-level-s,two-level-sd",
+        "--methods uniform@0.1,in-batch,sce,midx-beyond,midx-systematic,two-level-s,two-level-sd",
         "language_model --data {data}/wikitext-2 --costs --out {out}/language --page {page} --methods full,uniform,"
         "unigram,in-batch,sce,rece,midx-pq,midx-rq,midx-beyond,midx-systematic,two-level-s,two-level-sd",
         "table_age --data {data}/wikitext-2 --page {page}",
