@@ -21,7 +21,8 @@ MixtureClusters read_clusters(ArrayReader& read, const MixtureShape& shape, int6
   clusters.features = read.required<float>("clusters.features", {n, rank});
   clusters.spreads = read.required<float>("clusters.spreads", {count, rank});
   require(clusters.offsets[0] == 0 && clusters.offsets[count] == n, "the clusters do not hold all items");
-  for (int64_t c = 0; c < count; ++c) require(clusters.size(c) >= 0, "the offsets of the clusters decrease");
+  for (int64_t c = 0; c < count; ++c)
+    require(clusters.offsets[c] <= clusters.offsets[c + 1], "the offsets of the clusters decrease");
   for (int64_t place = 0; place < n; ++place)
     require(clusters.order[place] >= 0 && clusters.order[place] < n, "a cluster holds an item that does not exist");
   return clusters;

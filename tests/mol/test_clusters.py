@@ -273,6 +273,7 @@ def test_the_same_clusters_come_from_any_number_of_threads(monkeypatch):
 
 LIES = {
     "offsets that decrease": ("offsets", lambda values: values[::-1].copy()),
+    "offsets whose differences overflow": ("offsets", lambda values: np.r_[0, 2**63 - 1, -2, values[3:]]),
     "offsets that end early": ("offsets", lambda values: np.minimum(values, values[-1] - 1)),
     "an item in two clusters": ("order", lambda values: np.where(values == 3, 4, values)),
     "an item that does not exist": ("order", lambda values: np.where(values == 3, 10**6, values)),
@@ -311,6 +312,44 @@ def test_directions_hold_most_of_what_items_differ_in(parts):
     differences = (components - components.mean(axis=0)).reshape(3000, -1)
     variances = np.linalg.svd(differences, compute_uv=False) ** 2
     assert np.square(clusters.features).sum() >= 0.95 * variances[: len(clusters.basis)].sum()
+
+
+def test_what_is_left_after_larger_items_went_can_be_loaded(tmp_path):
+    given = similarity("logits", 1000, parts=(4, 3), d=16)
+    given.components[200:] = 0
+    made = build(given, np.arange(1000))
+    made.remove(np.arange(200))
+    made.save(tmp_path / "zeros")
+    assert len(load(tmp_path / "zeros")) == 800
+
+
+def test_new_items_join_clusters_that_have_a_centre():
+    given = grouped("logits", 900)
+    given.components[:500] = given.components[np.arange(500) % 10]
+    clusters = ItemClusters.fit(given.components[:500], None, 40)
+    empty = np.flatnonzero(np.diff(clusters.offsets) == 0)
+    assert len(empty) >= 20
+    joined = clusters.join(given.components[500:], None)
+    assert (np.diff(joined.offsets)[empty] == 0).all()
+    assert joined.problem() is None
+    assert joined.feature_error(given.components) < 1e-6
+
+
+@pytest.mark.parametrize("scale", [1e-42, 1e-39, 1e-30, 1e5])
+def test_gates_of_any_size_are_clustered(scale):
+    given = grouped(n=600)
+    given.gates = (scale * given.gates).astype(np.float32)
+    made = build(given, np.arange(500), clusters=20)
+    made.add(np.arange(500, 600))
+    assert clusters_of(made).problem() is None
+
+
+def test_items_that_differ_in_their_gates_alone_are_clustered_by_them():
+    given = grouped(n=600)
+    given.components[:] = given.components[0]
+    clusters = clusters_of(build(given, np.arange(600), clusters=20))
+    within = given.gates[clusters.order] - np.repeat(clusters.gates, np.diff(clusters.offsets), axis=0)
+    assert within.std() < 0.5 * given.gates.std()
 
 
 def test_long_and_short_components_are_expanded_as_well():

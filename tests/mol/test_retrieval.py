@@ -230,6 +230,15 @@ def test_a_loose_gap_takes_no_fewer_candidates_than_none(method):
     np.testing.assert_array_equal(usual.items_scored, loose.items_scored)
 
 
+@pytest.mark.parametrize("candidates", [(100, 5), (2000, 1), (5, 100)])
+def test_a_gap_begins_with_enough_candidates_wherever_there_may_be_enough(candidates):
+    model = similarity("logits", 2000, parts=(2, 2))
+    queries, index = queries_of(model), build(model, np.arange(2000))
+    for gap in (0.0, 0.5, 1e6):
+        assert_proofs_hold(index.top_k(queries, 10, method="combined", candidates=candidates, gap=gap),
+                           truth(model, queries), 10)  # fmt: skip
+
+
 def test_the_average_is_exact_where_all_weights_are_equal():
     model = similarity("logits", 500)
     zero = {

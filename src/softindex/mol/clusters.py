@@ -83,7 +83,8 @@ class ItemClusters:
         n = len(self.order)
         if len(self.basis) == 0:
             return "clusters.basis has no directions"
-        if self.offsets[0] != 0 or self.offsets[-1] != n or (np.diff(self.offsets) < 0).any():
+        # Differences of lies may overflow.
+        if self.offsets[0] != 0 or self.offsets[-1] != n or (self.offsets[1:] < self.offsets[:-1]).any():
             return "clusters.offsets do not divide the items into clusters"
         if self.order.min() < 0 or self.order.max() >= n or (np.bincount(self.order, minlength=n) != 1).any():
             return "clusters.order does not hold every item once"
@@ -99,8 +100,11 @@ class ItemClusters:
         scale = 0.0 if gates is None or self.gates is None else _gate_scale(self.centres, self.gates)
         rows: Any = _Joined(components, gates, scale)
         with blas_threads(1), workers(check_threads(None)) as pool:
-            for _ in assign(rows, _Joined(self.centres, self.gates, scale)[:], pool, labels=labels):
+            # An empty cluster has no centre.
+            held = np.flatnonzero(np.diff(self.offsets)).astype(np.int32)
+            for _ in assign(rows, _Joined(self.centres, self.gates, scale)[held], pool, labels=labels):
                 pass
+            labels = held[labels]
             features = _features(components, np.arange(len(labels)), labels, self.centres, self.basis, pool)
         present = np.empty(old, np.int32)
         present[self.order] = _labels(self.offsets)
@@ -128,11 +132,16 @@ class ItemClusters:
             return self
         return ItemClusters.fit(components, gates, min(n, max(1, round(len(self) * math.sqrt(n / self.fitted)))))
 
+    def size(self) -> float:
+        """The largest length of a component of a centre."""
+        return float(np.sqrt(np.square(self.centres, dtype=np.float64).sum(axis=2).max()))
+
     def feature_error(self, components: Floats) -> float:
         """Largest difference of a feature from that of the item."""
         with blas_threads(1), workers(check_threads(None)) as pool:
             again = _features(components, self.order, _labels(self.offsets), self.centres, self.basis, pool)
-        return float(np.abs(again - self.features).max())
+        with np.errstate(invalid="ignore", over="ignore"):
+            return float(np.abs(again - self.features).max())
 
 
 def _labels(offsets: Integers) -> Integers:
@@ -218,6 +227,7 @@ def default_clusters(n: int) -> int:
 
 
 def _gate_scale(components: Floats, gates: Floats) -> float:
-    """The factor that makes gates spread as widely as components."""
+    """The factor that makes gates spread as widely as components, or as numbers of size one if all items are alike."""
     spread = float(gates.std(axis=0, dtype=np.float64).mean())
-    return float(components.std(axis=0, dtype=np.float64).mean()) / spread if spread > 0 else 0.0
+    wanted = float(components.std(axis=0, dtype=np.float64).mean()) or 1.0
+    return wanted / spread if spread > 1e-30 else 0.0

@@ -227,7 +227,7 @@ class Scorer:
         positions = np.empty((len(batch), keep), np.int64)
         out = batch.excluded
         self._native.best_average(batch.summed, out.offsets, out.positions, threads, positions)
-        return _without_gaps(batch, positions, "averages of items")
+        return _without_gaps(batch, positions, not_numbers("averages of items"))
 
     def best_clustered(self, batch: QueryBatch, keep: int, threads: int) -> list[Integers]:
         """At most `keep` positions per query, increasing: the largest expanded scores in the most promising clusters.
@@ -241,7 +241,7 @@ class Scorer:
         self._native.best_clustered(
             batch.packed, batch.side.gates, out.offsets, out.positions, scanned, threads, positions
         )
-        return _without_gaps(batch, positions, "clusters of items")
+        return _without_gaps(batch, positions, overflown())
 
     def best_candidates(self, batch: QueryBatch, keep: int, threads: int) -> list[Integers]:
         """At most `keep` positions per query, increasing: by clusters, or by averages if there are no clusters."""
@@ -289,11 +289,11 @@ class Scorer:
         return np.asarray(dots.max(axis=(1, 3)))
 
 
-def _without_gaps(batch: QueryBatch, positions: Integers, what: str) -> list[Integers]:
+def _without_gaps(batch: QueryBatch, positions: Integers, error: CorruptIndexError) -> list[Integers]:
     """The positions (b, keep) as one array per query; every item that a query may return can be among them."""
     counts = np.minimum(batch.available, positions.shape[1])
     if (positions[np.arange(len(batch)), counts - 1] < 0).any():
-        raise not_numbers(what)
+        raise error
     return [row[:count] for row, count in zip(positions, counts.tolist(), strict=True)]
 
 
@@ -325,3 +325,11 @@ def _rows(values: Any, rows: Integers) -> Any:
 def not_numbers(what: str = "scores") -> CorruptIndexError:
     """The error for NaN in an index: none gets in when it is built."""
     return CorruptIndexError(f"{what} are not numbers: the index is damaged; restore a copy or build it again.")
+
+
+def overflown() -> CorruptIndexError:
+    """The error for expansions that are not numbers: the sizes of scores are bounded, those of their slopes are not."""
+    return CorruptIndexError(
+        "scores expanded around clusters are not numbers: they overflow float32, or the index is damaged; use another "
+        "method."
+    )
