@@ -35,8 +35,8 @@ def made(shape, *, gated=True, crossed=True, scale=1.0, seed=0):
     return spec, items, queries, item_gates, query_gates
 
 
-def compiled(spec, items, item_gates, target):
-    arrays = {"components": items, "averages": np.ascontiguousarray(items.mean(axis=1))}
+def compiled(spec, items, item_gates, target, **more):
+    arrays = more | {"components": items, "averages": np.ascontiguousarray(items.mean(axis=1))}
     arrays |= {} if item_gates is None else {"gates": item_gates}
     arrays |= {} if spec.gate is None else flatten(spec.gate, "gate.")
     return NativeMixture(arrays, spec.query_components, target)

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 from made_similarities import assert_same, queries_of, similarity, truth, unit
-from test_kernel import NONE, SHAPES, bounds, made, packed
+from test_kernel import NONE, SHAPES, bounds, compiled, made, packed
 
-from softindex.fields import flatten
-from softindex.kernels import NativeMixture, targets
+from softindex.kernels import targets
 from softindex.mol import Gate, SimilaritySpec, build, retrieval
 from softindex.mol.reference import logits, scores, screened
 from softindex.mol.score_errors import SINGLE
@@ -18,16 +17,9 @@ LARGEST = 20 * (1 + 1e-4)
 GATED = [shape for shape in SHAPES if shape[0] * shape[1] > 1]
 
 
-def compiled(spec, items, item_gates, screen, target):
-    arrays = {"components": items, "averages": np.ascontiguousarray(items.mean(axis=1))}
-    arrays |= flatten(spec.gate, "gate.") | screen.arrays()
-    arrays |= {} if item_gates is None else {"gates": item_gates}
-    return NativeMixture(arrays, spec.query_components, target)
-
-
 def bounded(spec, screen, items, queries, item_gates, query_gates, target):
     """Bounds as the kernel computes them."""
-    native = compiled(spec, items, item_gates, screen, target)
+    native = compiled(spec, items, item_gates, target, **screen.arrays())
     found = np.empty((len(queries), len(items)), np.float32)
     slacks = np.full(len(queries), screen.slack, np.float32)
     native.bound(packed(spec, queries), query_gates, slacks, 2, found)
@@ -184,7 +176,7 @@ def test_queries_that_a_screen_does_not_settle_are_searched_without_it(monkeypat
 def test_the_best_are_among_the_scored_and_no_other_bound_is_higher(target):
     spec, items, queries, item_gates, query_gates = made((4, 4, 8, 24, 900))
     screen = ScreenedGate.of(spec.gate, LARGEST, 8)
-    native = compiled(spec, items, item_gates, screen, target)
+    native = compiled(spec, items, item_gates, target, **screen.arrays())
     slacks, margins = np.full(5, screen.slack, np.float32), np.full(5, 1e-3, np.float32)
     everything = np.empty((5, 900), np.float32)
     native.bound(packed(spec, queries), query_gates, slacks, 1, everything)

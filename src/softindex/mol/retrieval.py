@@ -30,7 +30,7 @@ PROBED = 256
 """Items whose logits predict whether a second pass pays off."""
 MIN_RATIO = 16
 """With fewer items than this many times the size of the first pass, all items are scored at once."""
-LEAST_SCREENED = 4
+MIN_SCREEN_RATIO = 4
 """With fewer items than this many times those that a screen keeps, all items are scored at once."""
 GROUP = 64
 """Queries that share one tile of items: they stay in the cache."""
@@ -54,7 +54,7 @@ def retrieve(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieved:
 def brute_force(scorer: Scorer, batch: QueryBatch, plan: SearchPlan) -> Retrieved:
     """Score every item; where that is faster, roughly first, and exactly if it may be among the k best."""
     result, left = Retrieved.empty(len(batch), plan.k), np.arange(len(batch))
-    if scorer.n >= LEAST_SCREENED * (width := _screen_width(plan.k, scorer.n)):
+    if scorer.n >= MIN_SCREEN_RATIO * (width := _screen_width(plan.k, scorer.n)):
         left = left[~_screen(scorer, batch, plan, width, result)]
     if len(left):
 

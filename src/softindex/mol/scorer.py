@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -227,7 +227,7 @@ class Scorer:
         positions = np.empty((len(batch), keep), np.int64)
         out = batch.excluded
         self._native.best_average(batch.summed, out.offsets, out.positions, threads, positions)
-        return _without_gaps(batch, positions, not_numbers("averages of items"))
+        return _without_gaps(batch, positions, partial(not_numbers, "averages of items"))
 
     def best_clustered(self, batch: QueryBatch, keep: int, threads: int) -> list[Integers]:
         """At most `keep` positions per query, increasing: the largest expanded scores in the most promising clusters.
@@ -241,7 +241,7 @@ class Scorer:
         self._native.best_clustered(
             batch.packed, batch.side.gates, out.offsets, out.positions, scanned, threads, positions
         )
-        return _without_gaps(batch, positions, overflown())
+        return _without_gaps(batch, positions, overflown)
 
     def best_candidates(self, batch: QueryBatch, keep: int, threads: int) -> list[Integers]:
         """At most `keep` positions per query, increasing: by clusters, or by averages if there are no clusters."""
@@ -289,11 +289,11 @@ class Scorer:
         return np.asarray(dots.max(axis=(1, 3)))
 
 
-def _without_gaps(batch: QueryBatch, positions: Integers, error: CorruptIndexError) -> list[Integers]:
+def _without_gaps(batch: QueryBatch, positions: Integers, error: Callable[[], CorruptIndexError]) -> list[Integers]:
     """The positions (b, keep) as one array per query; every item that a query may return can be among them."""
     counts = np.minimum(batch.available, positions.shape[1])
     if (positions[np.arange(len(batch)), counts - 1] < 0).any():
-        raise error
+        raise error()
     return [row[:count] for row, count in zip(positions, counts.tolist(), strict=True)]
 
 
