@@ -189,7 +189,12 @@ def without(low: float, high: float, excluded: Doubles, errors: Doubles) -> tupl
     """Bounds of log Z without the rows of these logits, which are off by the errors at most."""
     if not len(excluded):
         return low, high
-    most, least = np.exp(excluded + errors - low).sum(), np.exp(excluded - errors - high).sum()
+    # Rounding moves a share by a few units for each unit of the exponents; that matters where little is left.  The
+    # exponential of larger exponents is zero, or more than all of Z.
+    size = min(max(abs(low), abs(high), float(np.abs(excluded).max())), 1e6)
+    rounding = 2.0**-51 * (len(excluded) + 2 * size + 4)
+    most = np.exp(excluded + errors - low).sum() * (1 + rounding)
+    least = np.exp(excluded - errors - high).sum() * (1 - rounding)
     # Where they may be all of Z, nothing is known from below.
     lower = low + math.log1p(-float(most)) if most < 1 else -math.inf
     return lower, high + math.log1p(-min(float(least), 1 - 2.0**-50))
